@@ -1,0 +1,1 @@
+//! Synthetic source, load generators and benchmarks.

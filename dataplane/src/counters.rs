@@ -1,0 +1,1 @@
+//! Counters and histograms of a core, merged on read.

@@ -1,0 +1,1 @@
+//! The fetch role: links, lanes, cursors.

@@ -1,0 +1,1 @@
+//! The serve role: consumers of published logs.

@@ -1,0 +1,19 @@
+//! The hot messages of the Kafka protocol: our own codec, no input or output, no clock.
+//!
+//! Every count and length from a peer is checked against the bytes that are there before anything
+//! is allocated for it.
+
+mod fetch_request;
+mod fetch_response;
+mod frame;
+mod primitives;
+
+pub use fetch_request::{
+    FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, IsolationLevel, TopicKey,
+};
+pub use fetch_response::{
+    AnswerHead, AnswerPartition, FetchAnswer, FetchEvent, FetchResponseParser, LeaderAndEpoch,
+    NodeEndpoint, PartitionHead, PartitionTail, ResponseHead,
+};
+pub use frame::{ApiKey, RequestHeader, response_header_len};
+pub use primitives::WireError;

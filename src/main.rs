@@ -1,0 +1,2 @@
+//! The `longhaul` command line.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Host settings for a mirror node: limits the node lives within, and what to raise.
