@@ -76,7 +76,11 @@ pub struct Mirrors {}
 
 impl Mirrors {
     /// Checks the configuration against the source and stores the mirror.
-    pub async fn create(&self, _name: &str, _config: Vec<(String, Option<String>)>) -> Result<(), AdminError> {
+    pub async fn create(
+        &self,
+        _name: &str,
+        _config: Vec<(String, Option<String>)>,
+    ) -> Result<(), AdminError> {
         todo!()
     }
 

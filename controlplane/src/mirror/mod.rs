@@ -2,4 +2,6 @@
 
 mod api;
 
-pub use api::{AdminError, MirrorDescription, MirrorListing, Mirrors, PartitionDescription, TopicResult};
+pub use api::{
+    AdminError, MirrorDescription, MirrorListing, Mirrors, PartitionDescription, TopicResult,
+};
