@@ -1,5 +1,7 @@
 //! The cold API: every request that the cores pass on, one file for each API key.
 
+pub mod kip1279;
+
 use std::sync::Arc;
 
 use dataplane::{ColdRequest, PartitionTable, Reply};
