@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::counters::CoreCounters;
 use crate::handle::{CoreId, EventSink};
 use crate::partition::{Partition, PartitionTable};
 use crate::ring::Ring;
@@ -19,6 +20,8 @@ pub(crate) struct CoreContext<'a> {
     pub(crate) table: &'a PartitionTable,
     /// The control plane.
     pub(crate) events: &'a dyn EventSink,
+    /// This core's counters.
+    pub(crate) counters: &'a CoreCounters,
     /// Partitions published in this turn: the loop wakes the waiting cores after the drivers ran.
     pub(crate) published: &'a mut Vec<Arc<Partition>>,
 }
