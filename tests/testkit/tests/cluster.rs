@@ -1,7 +1,7 @@
 //! The kit itself: a real cluster starts, takes records, and gives them back.
 
-use serde_json::json;
 use longhaul_testkit::{Cluster, ClusterOptions, Driver, Version, kcat};
+use serde_json::json;
 
 #[test]
 fn three_brokers_take_records_and_give_them_back() {
