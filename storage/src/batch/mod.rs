@@ -1,7 +1,13 @@
 //! Record batches: headers, checksums, streaming validation, and looking inside.
 
+mod build;
+mod compression;
 mod header;
+mod layout;
+mod legacy;
 mod walk;
 
-pub use header::{Attributes, BatchInfo, Compression, ControlMarker};
-pub use walk::{BatchError, BatchLimits, BatchValidator};
+pub use build::{BatchBuilder, HeaderToWrite};
+pub use compression::{DecompressError, compress, decompress};
+pub use header::{Attributes, BatchInfo, Compression, ControlMarker, HEADER_BYTES_MAX};
+pub use walk::{BatchError, BatchLimits, BatchValidator, Walk, WalkedBatch, walk, walk_headers};
