@@ -1,7 +1,7 @@
 //! Partitions as every core and the control plane see them: a published log and its progress.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering, fence};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use storage::{LeaderEpoch, LogReader, TopicId, TopicPartition};
@@ -119,10 +119,14 @@ impl Partition {
     /// more afterwards: a publish between its first look and this call would be missed otherwise.
     pub fn wait_on(&self, core: usize) {
         self.waiting_cores.fetch_or(1 << core, Ordering::SeqCst);
+        // With the fence in `waiters`: of the two orders "set the bit, look at the log" and "publish,
+        // look at the bits", one sees the other, so no publish is missed by both.
+        fence(Ordering::SeqCst);
     }
 
     /// Takes the set of waiting cores after a publish, clearing it.
     pub fn waiters(&self) -> u64 {
+        fence(Ordering::SeqCst);
         if self.waiting_cores.load(Ordering::SeqCst) == 0 {
             return 0;
         }
@@ -143,7 +147,7 @@ pub struct PartitionTable {
 }
 
 impl PartitionTable {
-    /// Adds or replaces a partition.
+    /// Adds a partition, or replaces one of the same name, which is then marked deleted.
     pub fn insert(&self, partition: Arc<Partition>) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(partition.id.partition).unwrap_or(0);
@@ -154,7 +158,9 @@ impl PartitionTable {
         if slots.len() <= index {
             slots.resize(index + 1, None);
         }
-        slots[index] = Some(partition);
+        if let Some(replaced) = slots[index].replace(partition) {
+            replaced.mark_deleted();
+        }
     }
 
     /// Removes a topic's partitions and returns them.

@@ -56,6 +56,17 @@ impl ReadSlice {
         self.len_bytes
     }
 
+    /// Cuts the first `len_bytes` off (all, if there are fewer) and returns them; `self` keeps the
+    /// rest. Both keep the mapping.
+    #[must_use]
+    pub fn split_to(&mut self, len_bytes: usize) -> Self {
+        let front_bytes = len_bytes.min(self.len_bytes);
+        let front = Self { len_bytes: front_bytes, ..self.clone() };
+        self.position += front_bytes;
+        self.len_bytes -= front_bytes;
+        front
+    }
+
     /// A copy of the bytes, for readers off the hot path.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
