@@ -10,10 +10,12 @@
 //! - an idle log holds no file descriptor and no mapping.
 
 pub mod batch;
+pub mod epochs;
 mod log;
 mod mapping;
 mod reader;
 mod storage;
+pub mod txns;
 mod types;
 
 pub use log::{AppendContext, AppendError, Landed, LandingTarget, Log, LogConfig};
