@@ -10,8 +10,12 @@
 //! - one bad partition, topic or group never stops the others.
 
 pub mod admin;
+pub mod client;
+pub mod config;
+pub mod discovery;
 pub mod groups;
 pub mod mirror;
+pub mod store;
 
 pub use admin::{ColdApi, NodeIdentity};
 pub use mirror::{Mirrors, PartitionDescription};

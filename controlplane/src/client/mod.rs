@@ -1,0 +1,30 @@
+//! The Kafka client of the control plane: connections to source brokers, and to our own node for
+//! the command line.
+//!
+//! Runs on tokio. Resolves names anew for every connection, secures and version-negotiates the
+//! socket, and then either asks things over it ([`Connection`]) or hands the descriptor to a core
+//! ([`LaneConnection`]). It never fetches records and never writes to a source: the only requests it
+//! knows how to build towards a source are reads.
+
+mod address;
+mod calls;
+mod codes;
+mod connection;
+mod error;
+mod lane;
+mod security;
+mod source;
+mod versions;
+
+pub use address::{Address, AddressError};
+pub use calls::{
+    BrokerAddress, ClusterMetadata, EpochAnswer, EpochQuestion, OffsetAnswer, OffsetQuestion,
+    OffsetSpec, PartitionMetadata, TopicMetadata, TopicSelection,
+};
+pub use codes::{CodeClass, KafkaCode};
+pub use connection::{ClientSettings, Connection, FRAME_BYTES_MAX};
+pub use error::ClientError;
+pub use lane::LaneConnection;
+pub use security::{Security, SecurityError};
+pub use source::SourceClient;
+pub use versions::{NegotiatedVersions, VersionSpan};

@@ -1,0 +1,5 @@
+//! Which of a source's topics a mirror takes: names, patterns, excludes.
+
+mod patterns;
+
+pub use patterns::{PatternError, TopicPatterns, is_plain_name, is_valid_topic_name};
