@@ -14,6 +14,7 @@ pub mod client;
 pub mod config;
 pub mod discovery;
 pub mod groups;
+pub mod guard;
 pub mod mirror;
 pub mod store;
 

@@ -629,7 +629,7 @@ impl AnswerPartition {
 }
 
 /// The response's tagged fields: from v16 the addresses of the leaders it names (KIP-951).
-pub(super) fn encode_endpoints(version: i16, endpoints: &[NodeEndpoint], writer: &mut Writer<'_>) {
+fn encode_endpoints(version: i16, endpoints: &[NodeEndpoint], writer: &mut Writer<'_>) {
     if version < 16 || endpoints.is_empty() {
         return writer.no_tagged();
     }

@@ -6,7 +6,10 @@
 mod fetch_request;
 mod fetch_response;
 mod frame;
+mod list_offsets;
+mod offset_for_leader_epoch;
 mod primitives;
+mod produce;
 
 pub use fetch_request::{
     FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, IsolationLevel, TopicKey,
@@ -16,4 +19,16 @@ pub use fetch_response::{
     NodeEndpoint, PartitionHead, PartitionTail, ResponseHead,
 };
 pub use frame::{ApiKey, RequestHeader, response_header_len};
+pub use list_offsets::{
+    ListOffsetsAnswer, ListOffsetsAnswerPartition, ListOffsetsAnswerTopic, ListOffsetsPartition,
+    ListOffsetsRequest, ListOffsetsTopic,
+};
+pub use offset_for_leader_epoch::{
+    OffsetForLeaderEpochAnswer, OffsetForLeaderEpochAnswerPartition,
+    OffsetForLeaderEpochAnswerTopic, OffsetForLeaderEpochPartition, OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochTopic,
+};
 pub use primitives::WireError;
+pub use produce::{
+    ProduceRefusal, ProduceRefusalPartition, ProduceRefusalTopic, ProduceRequest, ProduceTopic,
+};
