@@ -1,50 +1,24 @@
 //! The cold API: every request that the cores pass on, one file for each API key.
+//!
+//! Owns the answers about the node, its topics, its groups and its mirrors, and the refusal of
+//! every write. Runs on the control plane's tokio threads. Must never block one: what waits for a
+//! disk or for other members of a group is awaited. Must never trust a count from a client, and
+//! never change a mirrored topic.
 
+mod api;
+mod api_versions;
+mod call;
+mod create_cluster_mirror;
+mod describe_cluster_mirrors;
+mod dispatch;
+mod errors;
+mod find_coordinator;
 pub mod kip1279;
+mod list_cluster_mirrors;
+mod metadata;
+mod node;
+mod start_mirror_topics;
 
-use std::sync::Arc;
-
-use dataplane::{ColdRequest, PartitionTable, Reply};
-use storage::Storage;
-
-use crate::mirror::Mirrors;
-
-/// Who this node is to clients.
-#[derive(Debug, Clone)]
-pub struct NodeIdentity {
-    /// Our own cluster id (22 characters), made once and kept.
-    pub cluster_id: String,
-    /// Our node id.
-    pub node_id: i32,
-    /// The host that clients are told, when it is configured; else the address they reached.
-    pub advertised_host: Option<String>,
-    /// The port that clients are told.
-    pub advertised_port: u16,
-}
-
-/// Answers cold requests.
-#[derive(Debug)]
-pub struct ColdApi {}
-
-impl ColdApi {
-    /// Ready to answer; loads group offsets from `__consumer_offsets`.
-    pub fn new(
-        _identity: NodeIdentity,
-        _table: Arc<PartitionTable>,
-        _storage: Arc<Storage>,
-        _mirrors: Mirrors,
-    ) -> anyhow_free::Result<Self> {
-        todo!()
-    }
-
-    /// Answers one request.
-    pub async fn answer(&self, _request: ColdRequest) -> Reply {
-        todo!()
-    }
-}
-
-/// Placeholder error until the groups' own error type exists.
-pub mod anyhow_free {
-    /// A result with a storage error.
-    pub type Result<T> = std::result::Result<T, storage::OpenError>;
-}
+pub use api::{ColdApi, ColdApiError, PublishedHook};
+pub use errors::{KafkaError, Remedy};
+pub use node::NodeIdentity;

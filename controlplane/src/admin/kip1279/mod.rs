@@ -48,6 +48,8 @@ pub use start::{StartMirrorTopicsRequest, StartMirrorTopicsResponse, StartedTopi
 use bytes::BytesMut;
 use dataplane::wire::{ApiKey, WireError};
 
+use crate::mirror::AdminError;
+
 /// The only version of each of these RPCs.
 pub const VERSION: i16 = 0;
 
@@ -72,6 +74,18 @@ pub struct ResponseHead {
     pub error_code: i16,
     /// For the operator.
     pub error_message: Option<String>,
+}
+
+impl ResponseHead {
+    /// The head of a refusal.
+    #[must_use]
+    pub fn of(error: &AdminError) -> Self {
+        Self {
+            throttle_time_ms: 0,
+            error_code: error.code,
+            error_message: Some(error.message.clone()),
+        }
+    }
 }
 
 /// CreateClusterMirror.
