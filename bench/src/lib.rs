@@ -1,1 +1,5 @@
-//! Synthetic source, load generators and benchmarks.
+//! Synthetic source, load generators, benchmarks, and the demo that shows a node at work.
+//!
+//! A node under test is a child process, as a user runs it; nothing here runs on its cores.
+
+pub mod load;
