@@ -1,4 +1,8 @@
 //! How the control plane drives the cores, and what it hears from them.
+//!
+//! Owns the cores' threads and their mailboxes. Runs on the control plane's threads. A command is
+//! carried out by its core soon after, in the order given to that core; it waits here only when
+//! thousands of commands are unread, and must therefore not be given by a core's own thread.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -8,6 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use storage::{LeaderEpoch, Log, Offset, Storage};
 
+use crate::core_loop::notify_waiters;
+use crate::cores::{self, CoreHandle};
+use crate::counters::Snapshot;
+use crate::listener;
+use crate::mailbox::{Command, Mailbox};
 use crate::partition::{Partition, PartitionTable};
 use crate::ring::RingError;
 
@@ -260,7 +269,8 @@ pub enum Event {
     Throttled(LinkId, Duration),
 }
 
-/// Receives events on a core's thread: must not block.
+/// Receives events on a core's thread: must not block. It may call [`Dataplane::reply`] and
+/// [`Dataplane::published`], which never wait.
 pub trait EventSink: Send + Sync {
     /// Takes one event.
     fn deliver(&self, event: Event);
@@ -269,6 +279,9 @@ pub trait EventSink: Send + Sync {
 /// Why the data plane could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// The configuration cannot be run.
+    #[error("{0}")]
+    Config(String),
     /// The port cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -290,80 +303,117 @@ pub enum StartError {
     },
 }
 
-/// The running cores.
+/// Cores of one node: a set of cores is one word.
+const CORES_MAX: usize = 64;
+
+/// The running cores. Dropping it stops them as [`Dataplane::shutdown`] does.
 #[derive(Debug)]
-pub struct Dataplane {}
+pub struct Dataplane {
+    cores: Vec<CoreHandle>,
+    mailboxes: Arc<[Arc<Mailbox>]>,
+    listen_address: SocketAddr,
+    /// Keeps the log directories locked as long as a core may write there.
+    _storage: Arc<Storage>,
+}
 
 impl Dataplane {
-    /// Probes the kernel, binds the port and starts the cores.
+    /// Probes the kernel, binds the port and starts the cores: all of them or none.
     pub fn start(
-        _config: DataplaneConfig,
-        _table: Arc<PartitionTable>,
-        _storage: Arc<Storage>,
-        _events: Arc<dyn EventSink>,
+        config: DataplaneConfig,
+        table: Arc<PartitionTable>,
+        storage: Arc<Storage>,
+        events: Arc<dyn EventSink>,
     ) -> Result<Self, StartError> {
-        todo!()
+        if config.cores.is_empty() || config.cores.len() > CORES_MAX {
+            return Err(StartError::Config(format!(
+                "{} cores are configured; a node has 1 to {CORES_MAX}",
+                config.cores.len()
+            )));
+        }
+        let serving = config.cores.iter().filter(|core| core.serves).count();
+        let (listeners, listen_address) = listener::bind(config.listen, serving)
+            .map_err(|source| StartError::Listen { address: config.listen, source })?;
+        let (cores, mailboxes) = cores::start(config, listeners, &table, &events)?;
+        Ok(Self { cores, mailboxes, listen_address, _storage: storage })
     }
 
     /// The address consumers reach, with the real port.
     #[must_use]
     pub fn listen_address(&self) -> SocketAddr {
-        todo!()
+        self.listen_address
     }
 
     /// Cores that run cursors.
     #[must_use]
     pub fn fetch_cores(&self) -> Vec<CoreId> {
-        todo!()
+        self.cores.iter().filter(|core| core.fetches).map(|core| core.id).collect()
+    }
+
+    /// Counters and timings of all cores, read now.
+    #[must_use]
+    pub fn counters(&self) -> Snapshot {
+        Snapshot::read(self.cores.iter().map(|core| (core.id, &*core.counters)))
     }
 
     /// Makes a link known on a core, or changes its settings.
-    pub fn set_link(&self, _core: CoreId, _link: LinkId, _settings: LinkSettings) {
-        todo!()
+    pub fn set_link(&self, core: CoreId, link: LinkId, settings: LinkSettings) {
+        self.send(core, Command::SetLink(link, settings));
     }
 
     /// Hands a connected lane to a core.
-    pub fn add_lane(&self, _core: CoreId, _lane: LaneSpec) {
-        todo!()
+    pub fn add_lane(&self, core: CoreId, lane: LaneSpec) {
+        self.send(core, Command::AddLane(lane));
     }
 
     /// Hands a partition and its log to a core.
-    pub fn assign(&self, _core: CoreId, _assignment: Assignment) {
-        todo!()
+    pub fn assign(&self, core: CoreId, assignment: Assignment) {
+        self.send(core, Command::Assign(Box::new(assignment)));
     }
 
     /// Sends a parked cursor on.
-    pub fn resume(&self, _core: CoreId, _partition: Arc<Partition>, _resume: Resume) {
-        todo!()
+    pub fn resume(&self, core: CoreId, partition: Arc<Partition>, resume: Resume) {
+        self.send(core, Command::Resume(partition, resume));
     }
 
     /// Parks a cursor: no new request, and none of a late answer is stored.
-    pub fn park(&self, _core: CoreId, _partition: Arc<Partition>) {
-        todo!()
+    pub fn park(&self, core: CoreId, partition: Arc<Partition>) {
+        self.send(core, Command::Park(partition));
     }
 
     /// Takes a partition off its core; the log comes back through `taken`, with nothing in flight.
     pub fn take(
         &self,
-        _core: CoreId,
-        _partition: Arc<Partition>,
-        _taken: Box<dyn FnOnce(Option<Log>) + Send>,
+        core: CoreId,
+        partition: Arc<Partition>,
+        taken: Box<dyn FnOnce(Option<Log>) + Send>,
     ) {
-        todo!()
+        self.send(core, Command::Take(partition, taken));
     }
 
     /// Answers a cold request.
-    pub fn reply(&self, _connection: ConnectionId, _reply: Reply) {
-        todo!()
+    pub fn reply(&self, connection: ConnectionId, reply: Reply) {
+        self.send(connection.core, Command::Reply(connection, reply));
     }
 
-    /// Wakes consumers that wait for a partition the control plane itself appended to.
-    pub fn published(&self, _partition: &Arc<Partition>) {
-        todo!()
+    /// Wakes consumers that wait for a partition the control plane itself appended to, or deleted.
+    pub fn published(&self, partition: &Arc<Partition>) {
+        notify_waiters(partition, &self.mailboxes, |_| false);
     }
 
     /// Stops accepting, drains, closes every log cleanly and ends the threads.
     pub fn shutdown(self) {
-        todo!()
+        // Dropping does it.
+    }
+
+    fn send(&self, core: CoreId, command: Command) {
+        if let Err(command) = self.mailboxes[usize::from(core.0)].send(command) {
+            cores::refuse(core, command);
+        }
+    }
+}
+
+impl Drop for Dataplane {
+    fn drop(&mut self) {
+        cores::stop(&mut self.cores, &self.mailboxes);
     }
 }

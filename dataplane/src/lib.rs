@@ -12,9 +12,11 @@
 //! - all `unsafe` of the crate is in [`ring`].
 
 mod core_loop;
+mod cores;
 pub mod counters;
 pub mod fetch;
 mod handle;
+mod listener;
 mod mailbox;
 mod partition;
 pub mod ring;

@@ -6,6 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use storage::{LeaderEpoch, LogReader, TopicId, TopicPartition};
 
+use crate::handle::CoreId;
+
 /// What a partition's cursor is doing, for `describe` and metrics. KIP-1279's words.
 ///
 /// The control plane writes it; see the state machine there.
@@ -71,6 +73,8 @@ pub struct Partition {
     pub progress: Progress,
     /// Cores with a consumer waiting for this partition, one bit a core: see [`Partition::waiters`].
     waiting_cores: AtomicU64,
+    /// Cores in whose mailbox the partition is listed as published, one bit a core.
+    listed_cores: AtomicU64,
     /// Leader epoch this node advertises; never falls (P3).
     advertised_epoch: AtomicI32,
     /// Set when the partition is deleted: long polls on it end at once.
@@ -94,6 +98,7 @@ impl Partition {
             mirror,
             progress: Progress::default(),
             waiting_cores: AtomicU64::new(0),
+            listed_cores: AtomicU64::new(0),
             advertised_epoch: AtomicI32::new(advertised_epoch.0.max(0)),
             deleted: AtomicBool::new(false),
         }
@@ -131,6 +136,18 @@ impl Partition {
             return 0;
         }
         self.waiting_cores.swap(0, Ordering::SeqCst)
+    }
+
+    /// Returns whether the partition was not yet listed in that core's mailbox.
+    pub(crate) fn mark_listed(&self, core: CoreId) -> bool {
+        let bit = 1u64 << core.0;
+        self.listed_cores.fetch_or(bit, Ordering::AcqRel) & bit == 0
+    }
+
+    /// The core took the partition out of its mailbox. Acquires what the publishers who found it
+    /// listed had published.
+    pub(crate) fn clear_listed(&self, core: CoreId) {
+        self.listed_cores.fetch_and(!(1u64 << core.0), Ordering::AcqRel);
     }
 }
 
