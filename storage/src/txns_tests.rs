@@ -196,7 +196,7 @@ fn a_damaged_snapshot_is_refused() {
 
 fn any_step() -> impl Strategy<Value = Step> {
     (0u8..6, 0i64..4).prop_map(|(kind, producer)| match kind {
-        0 | 1 | 2 => Step::Data(producer),
+        0..=2 => Step::Data(producer),
         3 => Step::Commit(producer),
         4 => Step::Abort(producer),
         _ => Step::Plain,

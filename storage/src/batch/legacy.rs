@@ -54,3 +54,23 @@ pub(super) fn parse(head: &[u8], limits: &BatchLimits) -> Result<BatchInfo, Batc
 fn attribute_bits(magic: i8) -> u8 {
     if magic == 0 { 0x07 } else { 0x0f }
 }
+
+/// Key and value of a whole entry; `None` where their lengths do not add up to the entry.
+pub(super) fn key_and_value(entry: &[u8]) -> Option<(Option<&[u8]>, Option<&[u8]>)> {
+    let magic = entry.get(layout::MAGIC_AT)?.cast_signed();
+    let (key, rest) = nullable(entry.get(header_bytes(magic)..)?)?;
+    let (value, rest) = nullable(rest)?;
+    rest.is_empty().then_some((key, value))
+}
+
+/// A 32-bit length and so many bytes; -1 is null. Gives what follows, too.
+fn nullable(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    match i32::from_be_bytes(*length) {
+        -1 => Some((None, rest)),
+        length => {
+            let (value, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            Some((Some(value), rest))
+        }
+    }
+}
