@@ -185,6 +185,11 @@ pub enum CursorFault {
         /// The batch's epoch.
         found: LeaderEpoch,
     },
+    /// The broker wants this reader to go to a nearer replica (KIP-392): resume it there.
+    ReadFrom {
+        /// The replica.
+        broker: BrokerId,
+    },
     /// A batch is damaged or does not continue the log; it was not stored.
     BadBatch(String),
     /// The disk is full.

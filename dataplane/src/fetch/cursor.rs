@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use storage::{AppendContext, LeaderEpoch, Log, Offset};
+use storage::{AppendContext, Landed, LeaderEpoch, Log, Offset};
 
 use super::driver::Taken;
 use crate::handle::{BrokerId, LinkId, LogRepair, Resume};
@@ -145,9 +145,21 @@ impl Cursor {
         Ok(())
     }
 
+    /// Takes a newer confirmed epoch over.
+    pub(super) fn confirm(&mut self, leader_epoch: LeaderEpoch) {
+        self.leader_epoch = leader_epoch;
+    }
+
     /// Remembers the epoch of what was just published.
     pub(super) fn remember_epoch(&mut self) {
         self.last_epoch = self.log.reader().latest_epoch();
+    }
+
+    /// Counts what was published.
+    pub(super) fn landed(&self, landed: &Landed) {
+        let progress = &self.partition.progress;
+        progress.landed_bytes.fetch_add(landed.bytes, Ordering::Relaxed);
+        progress.landed_batches.fetch_add(u64::from(landed.batches), Ordering::Relaxed);
     }
 
     /// Sets the source's end and start, as an answer told them.
@@ -161,6 +173,14 @@ impl Cursor {
             progress.source_log_start.store(log_start, Ordering::Relaxed);
         }
         progress.last_answer_ms.store(unix_ms, Ordering::Relaxed);
+    }
+
+    /// An answer at `unix_ms` said, by not naming it, that nothing changed; only of something asked.
+    pub(super) fn spoken_for(&self, unix_ms: i64) {
+        let progress = &self.partition.progress;
+        if self.sent.is_some() && progress.source_high_watermark.load(Ordering::Relaxed) >= 0 {
+            progress.last_answer_ms.fetch_max(unix_ms, Ordering::Relaxed);
+        }
     }
 
     /// The source's end is not known any more: nobody asks for it.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::cursor::{Cursor, CursorKey, Cursors};
 use super::link::Link;
@@ -33,23 +33,27 @@ pub(super) struct Desk {
     pub(super) homeless: Vec<CursorKey>,
     /// Cursors the kernel has let go of, with commands waiting.
     pub(super) unblocked: Vec<CursorKey>,
-    /// Counts since start.
-    pub(super) counts: Counts,
+    /// Counted since it was last taken.
+    pub(super) tally: Tally,
 }
 
-/// Counts of one core's lanes since start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    /// Answers ended.
-    pub(super) answers: u64,
+/// What lanes counted since their driver last took it.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Requests written.
+    pub(super) requests: u64,
     /// Batches published.
     pub(super) batches: u64,
     /// Bytes published.
     pub(super) bytes: u64,
-    /// Record bytes received into segments.
+    /// Record bytes received straight into a segment.
     pub(super) bytes_direct: u64,
     /// Record bytes dropped: nobody wanted them any more.
     pub(super) bytes_skipped: u64,
+    /// From each request sent to its answer taken; one entry an answer.
+    pub(super) round_trips: Vec<Duration>,
+    /// From the first byte of each answer with records to its end.
+    pub(super) landings: Vec<Duration>,
 }
 
 impl Desk {

@@ -54,6 +54,9 @@ pub(super) enum LaneFault {
     /// The whole request was refused.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// A version we do not speak.
+    #[error("Fetch version {0} is none of ours")]
+    Version(i16),
     /// Nothing came in time.
     #[error("no answer for {} seconds", .0.as_secs_f32())]
     Silent(Duration),
@@ -66,8 +69,8 @@ struct Out {
     sent_at: Instant,
     /// How long the broker may hold the answer back.
     wait_max: Duration,
-    /// The cursor of a catch-up request, until the answer named it.
-    cursor: Option<CursorKey>,
+    /// The cursor of a catch-up request and its generation, until the answer named it.
+    cursor: Option<(CursorKey, u32)>,
 }
 
 /// Cursors of a catch-up lane without a request out, in their order.
@@ -115,6 +118,7 @@ pub(super) struct Lane {
     correlation_id: i32,
     gate: Gate,
     heard_at: Instant,
+    answered_at: Option<Instant>,
     pending: Vec<PendingFault>,
 }
 
@@ -154,6 +158,7 @@ impl Lane {
             correlation_id: 0,
             gate: Gate::default(),
             heard_at: now,
+            answered_at: None,
             pending: Vec::new(),
         }
     }
@@ -210,9 +215,9 @@ impl Lane {
         }
     }
 
-    /// When anything was last heard.
-    pub(super) fn heard_at(&self) -> Instant {
-        self.heard_at
+    /// When the last answer ended.
+    pub(super) fn answered_at(&self) -> Option<Instant> {
+        self.answered_at
     }
 
     /// Notes that bytes arrived.
@@ -222,7 +227,7 @@ impl Lane {
 
     /// Writes every request that is due.
     pub(super) fn requests(&mut self, desk: &mut Desk, moment: Moment, frames: &mut BytesMut) {
-        let Desk { cursors, links, .. } = desk;
+        let Desk { cursors, links, tally, .. } = desk;
         let Some(link) = links.get(&self.link) else { return };
         let Some(settings) = &link.settings else { return };
         if self.closed || !self.gate.is_open(moment.now) {
@@ -233,6 +238,7 @@ impl Lane {
                 let size = sizing::tail(settings);
                 let Some(mut request) = session.request(cursors, &size) else { return };
                 request.rack_id = settings.rack.to_string();
+                tally.requests += 1;
                 self.put(&link.client_id, &request, None, moment, frames);
             }
             Work::CatchUp(_) => {
@@ -244,7 +250,9 @@ impl Lane {
                         continue;
                     }
                     let request = single(cursor, self.version, &size, settings);
-                    self.put(&link.client_id, &request, Some(key), moment, frames);
+                    let asked = Some((key, cursor.generation()));
+                    tally.requests += 1;
+                    self.put(&link.client_id, &request, asked, moment, frames);
                 }
             }
         }
@@ -261,7 +269,7 @@ impl Lane {
         &mut self,
         client_id: &str,
         request: &FetchRequest,
-        cursor: Option<CursorKey>,
+        cursor: Option<(CursorKey, u32)>,
         moment: Moment,
         frames: &mut BytesMut,
     ) {
@@ -276,6 +284,7 @@ impl Lane {
         };
         header.encode(frames);
         request.encode(self.version, frames);
+        // A request this long would need more partitions than a node has.
         let len_bytes = u32::try_from(frames.len() - start - 4).unwrap_or(u32::MAX);
         frames[start..start + 4].copy_from_slice(&len_bytes.to_be_bytes());
         self.out.push_back(Out {
@@ -390,7 +399,10 @@ impl Lane {
                 landing.begin(&target);
                 self.landing = Some(landing);
             }
-            Err(error) => self.refuse(key, &error, desk),
+            Err(error) => {
+                self.landing = Some(landing);
+                self.refuse(key, &error, desk);
+            }
         }
     }
 
@@ -399,7 +411,8 @@ impl Lane {
             Work::Tail(_) => cursor.place == Place::Tail(self.slot),
             Work::CatchUp(_) => {
                 let front = self.out.front().and_then(|front| front.cursor);
-                cursor.place == Place::CatchUp(self.slot) && front == Some(key)
+                let asked = Some((key, cursor.generation()));
+                cursor.place == Place::CatchUp(self.slot) && front == asked
             }
         };
         here && cursor.awaits()
@@ -423,7 +436,11 @@ impl Lane {
             let partition = self.stop(key, desk);
             let code = landing.head.error_code;
             let leader = tail.current_leader;
-            self.pending.extend(partition.map(|partition| PendingFault { partition, code, leader }));
+            self.pending.extend(partition.map(|partition| PendingFault {
+                partition,
+                code,
+                leader,
+            }));
             return;
         }
         if let Some((epoch, end_offset)) = tail.diverging {
@@ -475,10 +492,11 @@ impl Lane {
         endpoints: &[NodeEndpoint],
         desk: &mut Desk,
         moment: Moment,
-    ) -> Result<Duration, LaneFault> {
+    ) -> Result<(), LaneFault> {
         self.report_pending(endpoints, desk);
         let out = self.out.pop_front().ok_or(LaneFault::Unasked)?;
-        desk.counts.answers += 1;
+        self.answered_at = Some(moment.now);
+        desk.tally.round_trips.push(moment.now.saturating_duration_since(out.sent_at));
         match &mut self.work {
             Work::Tail(session) => {
                 session.ended()?;
@@ -489,9 +507,10 @@ impl Lane {
             }
             Work::CatchUp(round) => {
                 // Not named: a throttled broker answers with nothing at all.
-                if let Some(key) = out.cursor
+                if let Some((key, generation)) = out.cursor
                     && let Some(cursor) = desk.cursors.get_mut(key)
                     && cursor.place == Place::CatchUp(self.slot)
+                    && cursor.generation() == generation
                 {
                     cursor.sent = None;
                     round.ready.push_back(key);
@@ -499,7 +518,7 @@ impl Lane {
                 }
             }
         }
-        Ok(moment.now.saturating_duration_since(out.sent_at))
+        Ok(())
     }
 
     /// Reports error codes with the leader's address, if an answer told it.
@@ -544,6 +563,7 @@ impl Lane {
     fn stop(&mut self, key: CursorKey, desk: &mut Desk) -> Option<Arc<Partition>> {
         self.leave(key, desk);
         let cursor = desk.cursors.get_mut(key)?;
+        cursor.bad_batch_at = None;
         cursor.invalidate();
         cursor.lose_sight();
         Some(cursor.partition.clone())
@@ -582,7 +602,8 @@ fn follow_log_start(cursor: &mut Cursor, source_log_start: i64) -> Result<(), Ap
     Ok(())
 }
 
-fn fault_of(error: &AppendError) -> CursorFault {
+/// What a storage error means for a cursor.
+pub(super) fn fault_of(error: &AppendError) -> CursorFault {
     match error {
         AppendError::Batch(_) | AppendError::NotNext { .. } | AppendError::EpochBehind { .. } => {
             CursorFault::BadBatch(error.to_string())

@@ -42,6 +42,8 @@ struct Topic {
 pub(super) struct Link {
     /// Settings; nothing is sent before they are here.
     pub(super) settings: Option<LinkSettings>,
+    /// The client id of its requests.
+    pub(super) client_id: String,
     topics: Vec<Topic>,
     free_topics: Vec<u32>,
     by_name: HashMap<Arc<str>, u32>,
@@ -50,6 +52,12 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// Takes settings over; the next request goes by them.
+    pub(super) fn set(&mut self, settings: LinkSettings) {
+        self.client_id = format!("longhaul-{}", settings.mirror);
+        self.settings = Some(settings);
+    }
+
     /// Lists a cursor under its topic; returns the topic's index.
     pub(super) fn list(&mut self, partition: &Partition, key: CursorKey) -> u32 {
         let known = if partition.topic_id.is_zero() {

@@ -10,7 +10,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::cursor::{CursorKey, Cursors, Place};
 use super::sizing::RequestSize;
-use crate::wire::{FetchRequest, FetchTopic, ForgottenTopic, IsolationLevel, ResponseHead, TopicKey};
+use crate::wire::{
+    FetchRequest, FetchTopic, ForgottenTopic, IsolationLevel, ResponseHead, TopicKey,
+};
 
 /// First Fetch version with sessions.
 const VERSION_SESSIONS: i16 = 7;
@@ -149,11 +151,11 @@ impl Session {
             return None;
         }
         let full = self.epoch <= EPOCH_OPEN;
-        let topics = if full { self.every_member(cursors, size) } else { self.moved(cursors, size) };
+        let topics =
+            if full { self.every_member(cursors, size) } else { self.moved(cursors, size) };
         let forgotten = if full { Vec::new() } else { self.left() };
         let requested = topics.iter().map(|topic| topic.partitions.len()).sum();
-        self.asked =
-            Some(Asked { full, requested, named: 0, throttled: false, refused: false });
+        self.asked = Some(Asked { full, requested, named: 0, throttled: false, refused: false });
         Some(FetchRequest {
             replica_id: -1,
             max_wait_ms: size.wait_max_ms,
@@ -220,10 +222,7 @@ impl Session {
         for (topic, partition) in self.forgotten.drain() {
             topics.entry(topic).or_default().push(partition);
         }
-        topics
-            .into_iter()
-            .map(|(topic, partitions)| ForgottenTopic { topic, partitions })
-            .collect()
+        topics.into_iter().map(|(topic, partitions)| ForgottenTopic { topic, partitions }).collect()
     }
 
     /// Takes an answer's front.
