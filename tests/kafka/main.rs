@@ -2,13 +2,22 @@
 //!
 //! Needs `tests/setup`. Run with `cargo test --test kafka`.
 
-mod plain;
+mod bad_input;
+mod clients;
+mod crash;
+mod disturbances;
+mod groups;
+mod history;
+mod read_only;
+mod shapes;
+mod transactions;
 
 use std::sync::OnceLock;
 
 use testkit::{Cluster, Driver, Node, NodeOptions};
 
-/// One broker of the newest release for every test that does not disturb it.
+/// One broker of the newest release for every test that does not disturb it. Topics are named
+/// after their test.
 fn shared_cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(Cluster::single)
@@ -20,7 +29,14 @@ fn driver() -> &'static Driver {
     DRIVER.get_or_init(Driver::start)
 }
 
-/// A node whose discovery does not keep a test waiting.
+/// What every test's node is configured with: discovery that does not keep a test waiting.
+const QUICK: &str = "[mirror]\nmetadata_refresh_interval_ms = 500\nretry_max_backoff_ms = 1000\n";
+
 fn node() -> Node {
-    Node::start(env!("CARGO_BIN_EXE_longhaul"), &NodeOptions { config: String::new() })
+    node_with("")
+}
+
+/// A node with more lines of configuration.
+fn node_with(config: &str) -> Node {
+    Node::start(env!("CARGO_BIN_EXE_longhaul"), &NodeOptions { config: format!("{QUICK}{config}") })
 }

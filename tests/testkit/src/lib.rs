@@ -7,6 +7,7 @@
 
 mod cluster;
 mod compare;
+mod door;
 mod driver;
 mod node;
 mod process;
@@ -14,6 +15,7 @@ mod tools;
 
 pub use cluster::{Cluster, ClusterOptions, Version};
 pub use compare::{assert_logs_equal, log_bytes, wait_for_equal_ends};
+pub use door::Door;
 pub use driver::{Consumed, Driver, DriverError};
 pub use node::{Node, NodeOptions, Row};
 pub use process::{Finished, free_port, run, wait_until};

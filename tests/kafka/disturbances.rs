@@ -1,0 +1,110 @@
+//! The source misbehaves as real clusters do: brokers die, leaders move, addresses change.
+
+use std::time::Duration;
+
+use serde_json::json;
+use testkit::{Cluster, ClusterOptions, wait_for_equal_ends, wait_until};
+
+use crate::{driver, node};
+
+fn three_brokers() -> Cluster {
+    Cluster::start(ClusterOptions { brokers: 3, ..ClusterOptions::default() })
+}
+
+#[test]
+fn moved_leaders_and_a_dead_broker_do_not_stop_the_mirror() {
+    let mut cluster = three_brokers();
+    let driver = driver();
+    let source = cluster.bootstrap();
+    driver.must(&json!({"do": "create_topic", "bootstrap": source, "topic": "moved", "partitions": 6, "replication": 3,
+        "config": {"min.insync.replicas": "1"}}));
+    let produce = |first: u64| {
+        for partition in 0..6 {
+            driver.must(&json!({"do": "produce", "bootstrap": source, "topic": "moved", "partition": partition,
+                "first": first, "count": 100}));
+        }
+    };
+    let node = node();
+    node.create_mirror("m", &source, &[]);
+    node.start_topics("m", "moved");
+    let partitions: Vec<_> = (0..6).map(|index| ("moved", index)).collect();
+    produce(0);
+    wait_for_equal_ends(driver, &cluster, &node, &partitions);
+
+    for (partition, leader) in [(0, 1), (0, 2), (1, 3), (2, 1), (0, 3)] {
+        driver.must(&json!({"do": "move_leader", "bootstrap": source, "topic": "moved", "partition": partition,
+            "leader": leader}));
+        produce(100 * (u64::from(partition as u32) + 1));
+    }
+    wait_for_equal_ends(driver, &cluster, &node, &partitions);
+
+    // Broker 3 (never the controller) dies without a word; its partitions get new leaders.
+    cluster.kill(2);
+    wait_until("new leaders for the dead broker's partitions", Duration::from_secs(60), || {
+        let leaders =
+            driver.must(&json!({"do": "describe_topic", "bootstrap": source, "topic": "moved"}));
+        let leaders = leaders["leaders"].as_array()?.clone();
+        leaders.iter().all(|leader| leader != 3 && leader != -1).then_some(())
+    });
+    produce(1000);
+    wait_for_equal_ends(driver, &cluster, &node, &partitions);
+    cluster.restart(2);
+    for partition in 0..3 {
+        driver.must(&json!({"do": "move_leader", "bootstrap": source, "topic": "moved", "partition": partition, "leader": 3}));
+    }
+    produce(2000);
+    wait_for_equal_ends(driver, &cluster, &node, &partitions);
+    let count = |bootstrap: &str| {
+        let read = driver.consume(
+            &json!({"do": "consume", "bootstrap": bootstrap, "topic": "moved", "timeout_ms": 6000}),
+        );
+        (read.count, read.digest)
+    };
+    assert_eq!(count(&node.address()), count(&source));
+}
+
+#[test]
+fn a_source_that_is_gone_is_shown_and_found_again_at_a_new_address() {
+    let mut cluster = Cluster::start(ClusterOptions { brokers: 2, ..ClusterOptions::default() });
+    let driver = driver();
+    let source = cluster.bootstrap();
+    driver.must(&json!({"do": "create_topic", "bootstrap": cluster.address(0), "topic": "gone", "partitions": 4, "replication": 1}));
+    let produce = |cluster: &Cluster| {
+        for partition in 0..4 {
+            driver.must(&json!({"do": "produce", "bootstrap": cluster.address(0), "topic": "gone", "partition": partition,
+                "count": 100}));
+        }
+    };
+    produce(&cluster);
+    let mut node = node();
+    node.create_mirror("m", &source, &[]);
+    node.start_topics("m", "gone");
+    let partitions: Vec<_> = (0..4).map(|index| ("gone", index)).collect();
+    wait_for_equal_ends(driver, &cluster, &node, &partitions);
+
+    cluster.kill(1);
+    wait_until("the cause to be shown for some partition", Duration::from_secs(30), || {
+        node.describe().into_iter().find(|row| row.error_message.is_some())
+    });
+    // What is mirrored stays readable meanwhile, also after a restart of the node.
+    node.stop();
+    node.restart();
+    let read = driver.consume_all(&node.address(), "gone", 400, "read_uncommitted");
+    assert_eq!(read.count, 400);
+
+    cluster.restart_elsewhere(1);
+    wait_until("every partition to have a leader", Duration::from_secs(60), || {
+        let topic = driver.must(
+            &json!({"do": "describe_topic", "bootstrap": cluster.address(0), "topic": "gone"}),
+        );
+        topic["leaders"].as_array()?.iter().all(|leader| leader != -1).then_some(())
+    });
+    produce(&cluster);
+    wait_for_equal_ends(driver, &cluster, &node, &partitions);
+    wait_until("the causes to be cleared", Duration::from_secs(30), || {
+        node.describe()
+            .iter()
+            .all(|row| row.state == "MIRRORING" && row.error_message.is_none())
+            .then_some(())
+    });
+}
