@@ -5,7 +5,23 @@
 //! logs; every other request goes to the control plane and its answer comes back. Runs on the
 //! core's thread. Must never block, never copy record bytes, and never trust a count from a client.
 
+mod budget;
+mod connection;
 mod driver;
+mod epochs;
+mod errors;
+mod fetch;
+mod frames;
+mod list_offsets;
+mod listener;
+mod outgoing;
+mod produce;
+mod requests;
+mod session;
+mod slots;
+mod target;
+mod timers;
+mod waiters;
 
 pub(crate) use driver::{ServeDriver, ServeShared};
 
