@@ -11,6 +11,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// One of Kafka 4.4's command line tools, by class name below `org.apache.kafka.tools`.
 #[must_use]
 pub fn kafka_tool(class: &str, arguments: &[&str]) -> Finished {
+    kafka_tool_within(class, arguments, LIMIT)
+}
+
+/// The same with a time limit of the caller's.
+#[must_use]
+pub fn kafka_tool_within(class: &str, arguments: &[&str], limit: Duration) -> Finished {
     let class_path = Version::V4_4.class_path();
     let class = format!("org.apache.kafka.tools.{class}");
     let mut all = vec![
@@ -22,7 +28,7 @@ pub fn kafka_tool(class: &str, arguments: &[&str]) -> Finished {
         &class,
     ];
     all.extend_from_slice(arguments);
-    run("java", &all, LIMIT)
+    run("java", &all, limit)
 }
 
 /// `DumpLogSegments` over every file of a partition folder, with deep iteration and the index check.
