@@ -34,7 +34,7 @@ const UVARINT_BYTES_MAX: usize = 5;
 
 /// Reads fields from the front of a message that is there as a whole, or of the part of it that is.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     message: &'static str,
     flexible: bool,
     bytes: &'a [u8],
@@ -43,26 +43,19 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// `flexible` messages have compact strings and arrays, and tagged fields (KIP-482).
-    pub(crate) fn new(message: &'static str, flexible: bool, bytes: &'a [u8]) -> Self {
+    #[must_use]
+    pub fn new(message: &'static str, flexible: bool, bytes: &'a [u8]) -> Self {
         Self::part(message, flexible, bytes, 0)
     }
 
     /// A reader of a message of which `beyond` bytes more are still to come.
-    pub(crate) fn part(
-        message: &'static str,
-        flexible: bool,
-        bytes: &'a [u8],
-        beyond: usize,
-    ) -> Self {
+    #[must_use]
+    pub fn part(message: &'static str, flexible: bool, bytes: &'a [u8], beyond: usize) -> Self {
         Self { message, flexible, bytes, beyond }
     }
 
     /// Takes `count` bytes.
-    pub(crate) fn take(
-        &mut self,
-        count: usize,
-        field: &'static str,
-    ) -> Result<&'a [u8], WireError> {
+    pub fn take(&mut self, count: usize, field: &'static str) -> Result<&'a [u8], WireError> {
         let Some((taken, rest)) = self.bytes.split_at_checked(count) else {
             return Err(self.truncated(field));
         };
@@ -78,27 +71,33 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    pub(crate) fn i8(&mut self, field: &'static str) -> Result<i8, WireError> {
+    /// One byte.
+    pub fn i8(&mut self, field: &'static str) -> Result<i8, WireError> {
         Ok(i8::from_be_bytes(self.array(field)?))
     }
 
-    pub(crate) fn i16(&mut self, field: &'static str) -> Result<i16, WireError> {
+    /// Two bytes.
+    pub fn i16(&mut self, field: &'static str) -> Result<i16, WireError> {
         Ok(i16::from_be_bytes(self.array(field)?))
     }
 
-    pub(crate) fn i32(&mut self, field: &'static str) -> Result<i32, WireError> {
+    /// Four bytes.
+    pub fn i32(&mut self, field: &'static str) -> Result<i32, WireError> {
         Ok(i32::from_be_bytes(self.array(field)?))
     }
 
-    pub(crate) fn i64(&mut self, field: &'static str) -> Result<i64, WireError> {
+    /// Eight bytes.
+    pub fn i64(&mut self, field: &'static str) -> Result<i64, WireError> {
         Ok(i64::from_be_bytes(self.array(field)?))
     }
 
-    pub(crate) fn topic_id(&mut self, field: &'static str) -> Result<TopicId, WireError> {
+    /// Sixteen bytes.
+    pub fn topic_id(&mut self, field: &'static str) -> Result<TopicId, WireError> {
         Ok(TopicId(self.array(field)?))
     }
 
-    pub(crate) fn uvarint(&mut self, field: &'static str) -> Result<u32, WireError> {
+    /// An unsigned varint of 32 bits, at most five bytes.
+    pub fn uvarint(&mut self, field: &'static str) -> Result<u32, WireError> {
         let mut value: u64 = 0;
         for position in 0..UVARINT_BYTES_MAX {
             let [byte] = self.array(field)?;
@@ -111,7 +110,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A length that precedes bytes: `None` for null. Does not look at the bytes themselves.
-    pub(crate) fn bytes_len(&mut self, field: &'static str) -> Result<Option<usize>, WireError> {
+    pub fn bytes_len(&mut self, field: &'static str) -> Result<Option<usize>, WireError> {
         if self.flexible {
             return Ok(self.uvarint(field)?.checked_sub(1).map(|length| length as usize));
         }
@@ -124,10 +123,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string, `None` for null; at most 32,767 bytes, as Kafka's own limit is.
-    pub(crate) fn nullable_string(
-        &mut self,
-        field: &'static str,
-    ) -> Result<Option<&'a str>, WireError> {
+    pub fn nullable_string(&mut self, field: &'static str) -> Result<Option<&'a str>, WireError> {
         if !self.flexible {
             return self.classic_nullable_string(field);
         }
@@ -139,7 +135,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string with a two-byte length, which the client id has even in flexible headers.
-    pub(crate) fn classic_nullable_string(
+    pub fn classic_nullable_string(
         &mut self,
         field: &'static str,
     ) -> Result<Option<&'a str>, WireError> {
@@ -152,7 +148,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn string(&mut self, field: &'static str) -> Result<&'a str, WireError> {
+    /// A string that may not be null.
+    pub fn string(&mut self, field: &'static str) -> Result<&'a str, WireError> {
         self.nullable_string(field)?.ok_or_else(|| self.invalid(field, -1))
     }
 
@@ -163,7 +160,7 @@ impl<'a> Reader<'a> {
 
     /// A count that precedes elements: `None` for null. One that the rest of the message has no
     /// room for, at `element_bytes_min` for the smallest element, is refused.
-    pub(crate) fn nullable_count(
+    pub fn nullable_count(
         &mut self,
         element_bytes_min: usize,
         field: &'static str,
@@ -177,7 +174,8 @@ impl<'a> Reader<'a> {
         Ok(Some(count))
     }
 
-    pub(crate) fn count(
+    /// Like [`Reader::nullable_count`], where null is refused.
+    pub fn count(
         &mut self,
         element_bytes_min: usize,
         field: &'static str,
@@ -187,7 +185,7 @@ impl<'a> Reader<'a> {
 
     /// Tagged fields; nothing in a message that is not flexible. `known` gets each tag with a
     /// reader of its value, and says whether it read it; the others are skipped.
-    pub(crate) fn tagged(
+    pub fn tagged(
         &mut self,
         mut known: impl FnMut(u32, &mut Reader<'a>) -> Result<bool, WireError>,
     ) -> Result<(), WireError> {
@@ -210,12 +208,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    pub(crate) fn skip_tagged(&mut self) -> Result<(), WireError> {
+    /// Reads past tagged fields.
+    pub fn skip_tagged(&mut self) -> Result<(), WireError> {
         self.tagged(|_, _| Ok(false))
     }
 
     /// Refuses bytes left over.
-    pub(crate) fn finish(&self, field: &'static str) -> Result<(), WireError> {
+    pub fn finish(&self, field: &'static str) -> Result<(), WireError> {
         match self.bytes.len() {
             0 => Ok(()),
             left => Err(self.invalid(field, left as i64)),
@@ -223,24 +222,32 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes that are here.
-    pub(crate) fn remaining(&self) -> usize {
+    #[must_use]
+    pub fn remaining(&self) -> usize {
         self.bytes.len()
     }
 
     /// Bytes left of the message, here or still to come.
-    pub(crate) fn room(&self) -> usize {
+    #[must_use]
+    pub fn room(&self) -> usize {
         self.bytes.len() + self.beyond
     }
 
-    pub(crate) fn rest(&self) -> &'a [u8] {
+    /// The bytes not yet taken.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 
-    pub(crate) fn truncated(&self, field: &'static str) -> WireError {
+    /// The error of a message that ends inside `field`.
+    #[must_use]
+    pub fn truncated(&self, field: &'static str) -> WireError {
         WireError::Truncated { message: self.message, field }
     }
 
-    pub(crate) fn invalid(&self, field: &'static str, value: i64) -> WireError {
+    /// The error of an impossible `value` of `field`.
+    #[must_use]
+    pub fn invalid(&self, field: &'static str, value: i64) -> WireError {
         WireError::Invalid { message: self.message, field, value }
     }
 }

@@ -1,11 +1,18 @@
 //! The one way into the generated Kafka codec.
 //!
 //! `kafka-protocol` reserves memory for as many array elements as a message claims, so a frame of
-//! fifteen bytes can end the process. Nothing of a peer's is decoded with it except through here.
-//! Runs on whichever thread calls it.
+//! fifteen bytes can end the process. Nothing of a peer's is decoded with it except through here:
+//! a message is walked first, by the table in `layouts.txt`, and refused unless everything it
+//! claims is there. Owns that table; runs on whichever thread calls it, and allocates nothing
+//! before the walk is done. A message that the table lacks is refused.
+
+mod layout;
+mod scan;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::{Decodable, Message, Request};
+
+use layout::Direction;
 
 /// Why a peer's message was not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,28 +37,44 @@ pub enum GuardError {
     },
 }
 
+/// Elements and tagged fields in one request, all arrays together. A node with 100,000 partitions
+/// may be asked about each by name in one request; each element costs the decoder a few hundred
+/// bytes, so this is also a bound of some tens of megabytes on what one request can take.
+pub const REQUEST_ELEMENTS_MAX: usize = 250_000;
+
+/// The same for a response. Metadata of 100,000 partitions has an element for each of their
+/// replicas, twice; sources are clusters that the operator named.
+pub const RESPONSE_ELEMENTS_MAX: usize = 4_000_000;
+
 /// Decodes a request's body, without its header; nothing may follow it.
 pub fn decode_request<T: Request>(version: i16, body: Bytes) -> Result<T, GuardError> {
-    decode(T::KEY, version, body)
+    decode(T::KEY, Direction::Request, version, body)
 }
 
 /// Decodes the body of the response to a request `T`, without its header; nothing may follow it.
 pub fn decode_response<T: Request>(version: i16, body: Bytes) -> Result<T::Response, GuardError> {
-    decode(T::KEY, version, body)
+    decode(T::KEY, Direction::Response, version, body)
 }
 
 fn decode<M: Message + Decodable>(
     api_key: i16,
+    direction: Direction,
     version: i16,
     mut body: Bytes,
 ) -> Result<M, GuardError> {
+    let unspoken = GuardError::Version { api_key, version };
     if !(M::VERSIONS.min..=M::VERSIONS.max).contains(&version) {
-        return Err(GuardError::Version { api_key, version });
+        return Err(unspoken);
     }
+    let layout = layout::find(api_key, direction, version).ok_or(unspoken)?;
     let malformed = |reason: String| GuardError::Malformed { api_key, version, reason };
+    scan::check(&layout, &body).map_err(|error| malformed(error.to_string()))?;
     let message = M::decode(&mut body, version).map_err(|error| malformed(error.to_string()))?;
-    if !body.is_empty() {
-        return Err(malformed(format!("{} bytes after its end", body.len())));
+    match body.len() {
+        0 => Ok(message),
+        left => Err(malformed(format!("{left} bytes after its end"))),
     }
-    Ok(message)
 }
+
+#[cfg(test)]
+mod tests;
