@@ -19,7 +19,7 @@ pub(super) enum State {
     /// Waiting for memory, to begin a request or to receive more of it.
     Starved,
     /// Waiting for the control plane's answer.
-    Cold(Charge),
+    Cold { _charge: Charge },
     /// Waiting for records.
     Polling(Box<Poll>),
     /// Sending an answer; this piece of it since then.
@@ -112,7 +112,7 @@ impl Connection {
             State::Reading => Some(self.active_at + patience.idle),
             State::Polling(poll) => Some(poll.fetch.deadline()),
             State::Sending(_, since) => Some(*since + patience.stalled),
-            State::Starved | State::Cold(_) | State::Closing => None,
+            State::Starved | State::Cold { .. } | State::Closing => None,
         }
     }
 

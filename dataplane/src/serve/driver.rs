@@ -191,7 +191,7 @@ impl ServeDriver {
             return;
         }
         let Some(waiting) = self.slots.get_mut(slot) else { return };
-        if !matches!(waiting.state, State::Cold(_)) {
+        if !matches!(waiting.state, State::Cold { .. }) {
             return;
         }
         match reply {
@@ -370,7 +370,7 @@ impl ServeDriver {
         let handled = requests::handle(connection.frames.frame(len), self.shared.environment(core));
         if let Handled::Cold = handled {
             let (frame, charge) = connection.frames.take_frame(len);
-            connection.state = State::Cold(charge);
+            connection.state = State::Cold { _charge: charge };
             connection.known = true;
             core.events.deliver(Event::Request(ColdRequest {
                 connection: ConnectionId { core: self.core, slot, generation },

@@ -25,8 +25,8 @@ pub(super) struct Target {
     /// under that name is told apart from one that never was.
     name: Option<Arc<str>>,
     partition: Option<Arc<Partition>>,
-    /// Log end at the last look.
-    seen_end: Offset,
+    /// Log end and last stable offset at the last look.
+    seen: (Offset, Offset),
 }
 
 /// What one look at a partition gave.
@@ -61,7 +61,14 @@ pub(super) struct LookLimits {
 impl Target {
     /// A partition as a request names it, not looked at yet.
     pub(super) fn new(key: TopicKey, fetch: FetchPartition) -> Self {
-        Self { key, fetch, ready_bytes: 0, name: None, partition: None, seen_end: Offset(-1) }
+        Self {
+            key,
+            fetch,
+            ready_bytes: 0,
+            name: None,
+            partition: None,
+            seen: (Offset(-1), Offset(-1)),
+        }
     }
 
     /// Reads what there is for the client.
@@ -76,7 +83,7 @@ impl Target {
             look.unknown = true;
             return look;
         };
-        self.seen_end = partition.log.log_end();
+        self.seen = ends(&partition);
         match read(&partition, &self.key, &self.fetch, limits) {
             Ok(look) => {
                 self.ready_bytes = look.answer.records_bytes;
@@ -88,9 +95,7 @@ impl Target {
 
     /// Whether something happened to the partition since the last look.
     pub(super) fn changed_since_look(&self) -> bool {
-        self.partition
-            .as_ref()
-            .is_some_and(|found| found.is_deleted() || found.log.log_end() != self.seen_end)
+        self.partition.as_ref().is_some_and(|found| found.is_deleted() || ends(found) != self.seen)
     }
 
     /// The partition, once a look has found it.
@@ -113,6 +118,12 @@ impl Target {
         self.partition = table.by_name(self.name.as_ref()?, self.fetch.partition);
         self.partition.clone()
     }
+}
+
+/// What a publish changes. Both are needed: they are not published in one step, and a look between
+/// the steps sees the new end with the old stable offset.
+fn ends(partition: &Partition) -> (Offset, Offset) {
+    (partition.log.log_end(), partition.log.last_stable_offset())
 }
 
 /// An answer without records for a partition that cannot be read.

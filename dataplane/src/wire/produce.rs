@@ -76,8 +76,14 @@ impl ProduceRequest {
         let acks = reader.i16("acks")?;
         let timeout_ms = reader.i32("timeout")?;
         let mut topics = Vec::new();
+        let mut elements = 0;
         for _ in 0..reader.count(TOPIC_BYTES_MIN, "topics")? {
-            topics.push(ProduceTopic::decode(version, &mut reader)?);
+            let topic = ProduceTopic::decode(version, &mut reader)?;
+            elements += 1 + topic.partitions.len();
+            if elements > ELEMENTS_MAX {
+                return Err(reader.invalid("topics", elements as i64));
+            }
+            topics.push(topic);
         }
         reader.skip_tagged()?;
         reader.finish("end")?;
@@ -90,6 +96,10 @@ impl ProduceRequest {
         self.acks != 0
     }
 }
+
+/// Topics and partitions of one request. A frame with room for 100 MB of records could name millions
+/// instead, and the answer would be many times as large.
+const ELEMENTS_MAX: usize = 250_000;
 
 /// Bytes of the smallest topic of any version: name and count.
 const TOPIC_BYTES_MIN: usize = 1 + 1;
