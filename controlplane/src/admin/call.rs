@@ -8,6 +8,7 @@ use dataplane::wire::{ApiKey, RequestHeader, WireError, response_header_len};
 use kafka_protocol::protocol::{Encodable, Request, StrBytes};
 
 use super::kip1279::Message;
+use crate::guard;
 
 /// A client's name for itself is kept in groups and logs; what is longer is cut.
 const CLIENT_ID_CHARACTERS_MAX: usize = 255;
@@ -80,7 +81,7 @@ impl Call {
 
     /// Reads the body of a request of Kafka's.
     pub(super) fn decode<R: Request>(&self, body: &Bytes) -> Result<R, CallError> {
-        R::decode(&mut body.clone(), self.version)
+        guard::decode_request(self.version, body.clone())
             .map_err(|error| self.malformed(error.to_string()))
     }
 
