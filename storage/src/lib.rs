@@ -11,6 +11,7 @@
 
 pub mod batch;
 pub mod epochs;
+pub mod inspect;
 mod log;
 mod mapping;
 mod reader;

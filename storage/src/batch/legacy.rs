@@ -17,6 +17,9 @@ pub(super) const V1_HEADER_BYTES: usize = 26;
 /// The lengths of key and value, which every message has.
 const KEY_AND_VALUE_LENGTHS_BYTES: usize = 8;
 
+/// A key or value, which may be null.
+type Nullable<'a> = Option<&'a [u8]>;
+
 /// Bytes before the key's length.
 pub(super) fn header_bytes(magic: i8) -> usize {
     if magic == 0 { V0_HEADER_BYTES } else { V1_HEADER_BYTES }
@@ -56,7 +59,7 @@ fn attribute_bits(magic: i8) -> u8 {
 }
 
 /// Key and value of a whole entry; `None` where their lengths do not add up to the entry.
-pub(super) fn key_and_value(entry: &[u8]) -> Option<(Option<&[u8]>, Option<&[u8]>)> {
+pub(super) fn key_and_value(entry: &[u8]) -> Option<(Nullable<'_>, Nullable<'_>)> {
     let magic = entry.get(layout::MAGIC_AT)?.cast_signed();
     let (key, rest) = nullable(entry.get(header_bytes(magic)..)?)?;
     let (value, rest) = nullable(rest)?;
@@ -64,7 +67,7 @@ pub(super) fn key_and_value(entry: &[u8]) -> Option<(Option<&[u8]>, Option<&[u8]
 }
 
 /// A 32-bit length and so many bytes; -1 is null. Gives what follows, too.
-fn nullable(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+fn nullable(bytes: &[u8]) -> Option<(Nullable<'_>, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     match i32::from_be_bytes(*length) {
         -1 => Some((None, rest)),

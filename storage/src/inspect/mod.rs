@@ -1,0 +1,113 @@
+//! Looking at partition folders without a node: what is in them, and whether it is right.
+//!
+//! Owns no state; runs on any thread that may block, and reads files that nobody writes (a running
+//! node's active segment has a tail that is not log yet). It must never write, and never hold more
+//! of a file than one batch, and that only when records are looked at.
+
+mod dump;
+mod merge;
+mod scan;
+mod verify;
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use crate::Offset;
+
+pub use dump::{DumpedBatch, dump};
+pub use verify::{Damage, Finding, PartitionReport, verify, verify_partition};
+
+/// How to look.
+#[derive(Clone, Copy, Debug)]
+pub struct InspectOptions {
+    /// A batch larger than this is damage.
+    pub batch_bytes_max: u32,
+    /// Look inside batches, too: decompress, read every record.
+    pub records: bool,
+    /// Most bytes that one batch's records may inflate to; more is reported, not read.
+    pub inflated_bytes_max: usize,
+}
+
+impl Default for InspectOptions {
+    /// Any batch Kafka could write, by its header alone.
+    fn default() -> Self {
+        Self {
+            batch_bytes_max: i32::MAX as u32,
+            records: false,
+            inflated_bytes_max: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// Why a path could not be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// There is nothing of Kafka's there.
+    #[error(
+        "{0} is neither a .log file, nor a partition folder (<topic>-<number> with .log files), nor a directory of such folders"
+    )]
+    NotALog(PathBuf),
+    /// The system refused.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// The partition folders at `path`: itself if it is one, else those in it, by name.
+pub fn partition_folders(path: &Path) -> Result<Vec<PathBuf>, InspectError> {
+    let failed = |source| InspectError::Io { path: path.to_path_buf(), source };
+    if !segment_bases(path).map_err(failed)?.is_empty() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let folder = entry.map_err(failed)?.path();
+        if is_partition_name(&folder) && folder.is_dir() {
+            folders.push(folder);
+        }
+    }
+    folders.sort();
+    if folders.is_empty() && !is_partition_name(path) {
+        return Err(InspectError::NotALog(path.to_path_buf()));
+    }
+    Ok(folders)
+}
+
+/// Base offsets of the segments in a partition folder, in order.
+fn segment_bases(folder: &Path) -> io::Result<Vec<Offset>> {
+    let mut bases = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|suffix| suffix == "log") {
+            bases.extend(base_of(&path));
+        }
+    }
+    bases.sort();
+    Ok(bases)
+}
+
+/// The base offset that a segment file's name gives: twenty digits.
+fn base_of(path: &Path) -> Option<Offset> {
+    let digits = path.file_stem()?.to_str()?;
+    let valid = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if valid { digits.parse().ok().map(Offset) } else { None }
+}
+
+fn segment_file(folder: &Path, base: Offset, suffix: &str) -> PathBuf {
+    folder.join(format!("{:020}.{suffix}", base.0))
+}
+
+/// `<topic>-<number>`. Folders on their way out have another ending (`-delete`, `-stray`).
+fn is_partition_name(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| name.rsplit_once('-')).is_some_and(|(topic, number)| {
+        !topic.is_empty() && !topic.starts_with('.') && number.parse::<u32>().is_ok()
+    })
+}
+
+#[cfg(test)]
+mod tests;
