@@ -390,3 +390,175 @@ fn cancellation() -> std::io::Error {
 fn nothing() -> ReceiveInto {
     ReceiveInto::Buffer { buffer: Box::default(), from: 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn token() -> Token {
+        Token { role: super::super::TokenRole::Serve, slot: 1, kind: 2 }
+    }
+
+    fn socket() -> Socket {
+        Socket::from(OwnedFd::from(UnixStream::pair().unwrap().0))
+    }
+
+    fn piece_bytes(slot: &Slot) -> Vec<u8> {
+        let mut all = Vec::new();
+        for piece in &slot.pieces {
+            // SAFETY: the pieces point into memory that the slot's operation owns, and no kernel
+            // knows of them.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(piece.iov_base.cast::<u8>().cast_const(), piece.iov_len)
+            };
+            all.extend_from_slice(bytes);
+        }
+        all
+    }
+
+    fn fill_pieces(slot: &Slot, bytes: &[u8]) {
+        let mut rest = bytes;
+        for piece in &slot.pieces {
+            let (front, behind) = rest.split_at(piece.iov_len.min(rest.len()));
+            // SAFETY: as in `piece_bytes`; the memory is a buffer that nobody reads meanwhile.
+            unsafe {
+                piece.iov_base.cast::<u8>().copy_from_nonoverlapping(front.as_ptr(), front.len());
+            }
+            rest = behind;
+        }
+        assert!(rest.is_empty());
+    }
+
+    proptest! {
+        /// The kernel may take any number of bytes at a time.
+        #[test]
+        fn short_sends_go_on_at_the_next_byte(
+            lengths in prop::collection::vec(0usize..50, 0..200),
+            takes in prop::collection::vec(1usize..300, 1..50),
+        ) {
+            let whole = Bytes::from_iter((0..lengths.iter().sum()).map(|at| (at % 251) as u8));
+            let mut rest = whole.clone();
+            let parts: Vec<_> =
+                lengths.iter().map(|len| SendPart::Bytes(rest.split_to(*len))).collect();
+            let mut slab = Slab::default();
+            let key = slab.insert(Operation::Send {
+                socket: socket(), parts, part: 0, part_sent: 0, sent: 0, token: token(),
+            });
+            let mut arrived = Vec::new();
+            let mut takes = takes.iter().cycle();
+            let slot = slab.get(key).unwrap();
+            while slot.entry().is_some() {
+                prop_assert!(slot.pieces.len() <= PIECES_MAX);
+                let offered = piece_bytes(slot);
+                let taken = offered.len().min(*takes.next().unwrap());
+                arrived.extend_from_slice(&offered[..taken]);
+                match slot.completed(taken as i32, false) {
+                    Next::Resubmit(None) => {}
+                    Next::Finish(Completion { outcome: Outcome::Sent { result }, .. }) => {
+                        prop_assert_eq!(result.unwrap(), whole.len());
+                        break;
+                    }
+                    _ => prop_assert!(false, "neither goes on nor ends"),
+                }
+            }
+            prop_assert_eq!(&arrived, &whole);
+        }
+
+        #[test]
+        fn short_receives_go_on_at_the_next_byte(
+            len in 1usize..500,
+            from in 0usize..20,
+            gives in prop::collection::vec(1usize..100, 1..20),
+        ) {
+            let mut slab = Slab::default();
+            let buffer = vec![0; from + len].into_boxed_slice();
+            let key = slab.insert(Operation::Receive {
+                socket: socket(),
+                into: ReceiveInto::Buffer { buffer, from },
+                fill: true,
+                received: 0,
+                token: token(),
+            });
+            let stream: Vec<u8> = (0..len).map(|at| (at % 251) as u8 + 1).collect();
+            let mut given = 0;
+            let mut gives = gives.iter().cycle();
+            loop {
+                let slot = slab.get(key).unwrap();
+                prop_assert!(slot.entry().is_some());
+                let count = (len - given).min(*gives.next().unwrap());
+                fill_pieces(slot, &stream[given..given + count]);
+                given += count;
+                match slot.completed(count as i32, false) {
+                    Next::Resubmit(None) => prop_assert!(given < len),
+                    Next::Finish(Completion { outcome: Outcome::Received { result, into }, .. }) => {
+                        prop_assert_eq!(result.unwrap(), len);
+                        let ReceiveInto::Buffer { buffer, .. } = into else { panic!() };
+                        prop_assert!(buffer[..from].iter().all(|byte| *byte == 0));
+                        prop_assert_eq!(&buffer[from..], &stream[..]);
+                        break;
+                    }
+                    _ => prop_assert!(false, "neither goes on nor ends"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cancelled_transfer_is_not_gone_on_with() {
+        let mut slab = Slab::default();
+        let parts = vec![SendPart::Bytes(Bytes::from_static(b"abcdef"))];
+        let key = slab.insert(Operation::Send {
+            socket: socket(),
+            parts,
+            part: 0,
+            part_sent: 0,
+            sent: 0,
+            token: token(),
+        });
+        let slot = slab.get(key).unwrap();
+        assert!(slot.cancel());
+        assert!(!slot.cancel(), "one cancellation is enough");
+        let Next::Finish(Completion { outcome: Outcome::Sent { result }, .. }) =
+            slot.completed(3, false)
+        else {
+            panic!("went on")
+        };
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+    }
+
+    #[test]
+    fn interrupted_operations_are_submitted_again() {
+        let mut slab = Slab::default();
+        let buffer = vec![0; 4].into_boxed_slice();
+        let key = slab.insert(Operation::Receive {
+            socket: socket(),
+            into: ReceiveInto::Buffer { buffer, from: 0 },
+            fill: false,
+            received: 0,
+            token: token(),
+        });
+        let slot = slab.get(key).unwrap();
+        assert!(matches!(slot.completed(-libc::EINTR, false), Next::Resubmit(None)));
+        assert!(matches!(slot.completed(-libc::EBADF, false), Next::Finish(_)));
+    }
+
+    #[test]
+    fn a_slot_used_again_has_another_key() {
+        let mut slab = Slab::default();
+        let operation = || Operation::Accept { listener: socket(), token: token() };
+        let first = slab.insert(operation());
+        assert!(slab.remove(first).is_some());
+        assert!(slab.remove(first).is_none());
+        let second = slab.insert(operation());
+        assert_ne!(first, second);
+        assert!(slab.get(first).is_none());
+        assert!(slab.get(second).is_some());
+        assert_eq!(slab.keys(), [second]);
+    }
+}

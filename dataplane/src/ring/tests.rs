@@ -347,9 +347,12 @@ fn accept_goes_on_until_cancelled() {
 #[test]
 fn wait_comes_back_at_its_deadline() {
     let mut ring = ring();
-    let deadline = Instant::now() + Duration::from_millis(30);
-    ring.wait(Some(deadline), &mut Vec::new()).unwrap();
-    assert!(Instant::now() >= deadline);
+    // The first wait has something to submit, the second has not: the kernel answers differently.
+    for _ in 0..2 {
+        let deadline = Instant::now() + Duration::from_millis(30);
+        ring.wait(Some(deadline), &mut Vec::new()).unwrap();
+        assert!(Instant::now() >= deadline);
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub struct Waker {
 
 impl Waker {
     pub(super) fn new() -> io::Result<Self> {
-        // Not NONBLOCK: io_uring answers a read of a non-blocking file at once instead of waiting.
+        // A blocking descriptor: the read in flight is to wait for a wake, not to fail.
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC)?;
         Ok(Self { shared: Arc::new(Shared { eventfd, pending: AtomicBool::new(false) }) })
     }
