@@ -10,12 +10,22 @@
 //! - an idle log holds no file descriptor and no mapping.
 
 pub mod batch;
+mod budget;
+mod checkpoint;
 pub mod epochs;
+mod files;
+mod index;
 pub mod inspect;
+mod landing;
 mod log;
 mod mapping;
 mod reader;
+mod recovery;
+mod scan;
+mod segment;
 mod storage;
+mod time_search;
+mod truncation;
 pub mod txns;
 mod types;
 

@@ -1,14 +1,96 @@
 //! Mapped files. All `unsafe` of this crate lives here.
+//!
+//! Owns address ranges, never file contents: a [`Mapping`] ends when its last holder ends, whatever
+//! became of the file. Any thread may hold one. It must never be written through by this process:
+//! the only writer is the kernel, receiving into a [`MappedTail`] past the published end; everything
+//! else that changes a file goes through `pwrite`, so that a failing disk is an error and not a
+//! signal.
+#![allow(unsafe_code)]
 
+use std::fs::File;
 use std::sync::Arc;
 
-/// A mapped segment file.
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+use crate::budget::Budget;
+
+/// A mapped segment file, or memory that stands in for one.
 #[derive(Debug)]
-pub struct Mapping {}
+pub(crate) struct Mapping {
+    memory: Memory,
+    budget: Option<Arc<Budget>>,
+}
+
+#[derive(Debug)]
+enum Memory {
+    File(MmapRaw),
+    Heap(Box<[u8]>),
+}
+
+impl Mapping {
+    /// Maps `capacity_bytes` of `file` for reading. The file may still be shorter: what lies past
+    /// its end must not be touched, and nothing past the published end ever is.
+    pub(crate) fn readable(
+        file: &File,
+        capacity_bytes: usize,
+        budget: &Arc<Budget>,
+    ) -> std::io::Result<Self> {
+        let raw = MmapOptions::new().len(capacity_bytes).map_raw_read_only(file)?;
+        Ok(Self::counted(raw, budget))
+    }
+
+    /// Maps `capacity_bytes` of `file` for the kernel to receive into.
+    pub(crate) fn writable(
+        file: &File,
+        capacity_bytes: usize,
+        budget: &Arc<Budget>,
+    ) -> std::io::Result<Self> {
+        let raw = MmapOptions::new().len(capacity_bytes).map_raw(file)?;
+        Ok(Self::counted(raw, budget))
+    }
+
+    fn counted(raw: MmapRaw, budget: &Arc<Budget>) -> Self {
+        budget.mapping_made();
+        Self { memory: Memory::File(raw), budget: Some(Arc::clone(budget)) }
+    }
+
+    /// Makes every page present and writable, so that a receive into it takes no fault.
+    pub(crate) fn populate(&self) -> std::io::Result<()> {
+        match &self.memory {
+            Memory::File(raw) => raw.advise(Advice::PopulateWrite),
+            Memory::Heap(_) => Ok(()),
+        }
+    }
+
+    /// Bytes of address space.
+    pub(crate) fn len_bytes(&self) -> usize {
+        match &self.memory {
+            Memory::File(raw) => raw.len(),
+            Memory::Heap(bytes) => bytes.len(),
+        }
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        match &self.memory {
+            Memory::File(raw) => raw.as_ptr(),
+            Memory::Heap(bytes) => bytes.as_ptr(),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.mapping_dropped();
+        }
+    }
+}
 
 /// Writable memory at the tail of a segment, to be filled by the kernel (a socket receive).
 ///
-/// Holds the mapping, so the memory outlives the log while an operation is in flight.
+/// Holds the mapping, so the memory outlives the log while an operation is in flight. When the
+/// segment is cut meanwhile (the log was truncated, closed or deleted under a receive), the kernel
+/// ends the receive with a bad-address error; nothing else happens.
 #[derive(Debug, Clone)]
 pub struct MappedTail {
     mapping: Arc<Mapping>,
@@ -17,17 +99,58 @@ pub struct MappedTail {
 }
 
 impl MappedTail {
+    /// The bytes of `mapping` from `position` to its end.
+    pub(crate) fn new(mapping: Arc<Mapping>, position: usize) -> Self {
+        let len_bytes = mapping.len_bytes().saturating_sub(position);
+        Self { mapping, position, len_bytes }
+    }
+
     /// Where the bytes go. Valid while `self` lives; only the ring may write there.
     #[must_use]
     pub fn as_mut_ptr(&self) -> *mut u8 {
-        let _ = (&self.mapping, self.position);
-        todo!()
+        match &self.mapping.memory {
+            Memory::File(raw) => raw.as_mut_ptr().wrapping_add(self.position),
+            // Never made: a tail is only ever taken from a writable file mapping.
+            Memory::Heap(_) => std::ptr::null_mut(),
+        }
     }
 
     /// Bytes of room.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
+    }
+
+    /// The first `len_bytes`, which the kernel has filled.
+    ///
+    /// The caller says so by [`crate::Log::landed_in_place`]: no receive into them is in flight.
+    pub(crate) fn received(&self, len_bytes: usize) -> &[u8] {
+        let len_bytes = len_bytes.min(self.len_bytes);
+        // SAFETY: the range lies inside the mapping, which `self` keeps alive. The kernel has
+        // finished its writes here, and no code of this process writes through a mapping. The pages
+        // were written a moment ago, so they are in the page cache and inside the file, whose end
+        // is only moved by the log's owner, who is the caller.
+        unsafe { std::slice::from_raw_parts(self.as_mut_ptr(), len_bytes) }
+    }
+
+    /// What is left after `len_bytes` were received.
+    pub(crate) fn advanced(&self, len_bytes: usize) -> Self {
+        let len_bytes = len_bytes.min(self.len_bytes);
+        Self {
+            mapping: Arc::clone(&self.mapping),
+            position: self.position + len_bytes,
+            len_bytes: self.len_bytes - len_bytes,
+        }
+    }
+
+    /// The room as it was before the last `len_bytes` were received.
+    pub(crate) fn rewound(&self, len_bytes: usize) -> Self {
+        let len_bytes = len_bytes.min(self.position);
+        Self {
+            mapping: Arc::clone(&self.mapping),
+            position: self.position - len_bytes,
+            len_bytes: self.len_bytes + len_bytes,
+        }
     }
 }
 
@@ -43,11 +166,28 @@ pub struct ReadSlice {
 }
 
 impl ReadSlice {
+    /// `len_bytes` of `mapping` from `position`; panics when they are not inside it.
+    pub(crate) fn new(mapping: Arc<Mapping>, position: usize, len_bytes: usize) -> Self {
+        let end = position.checked_add(len_bytes);
+        assert!(
+            end.is_some_and(|end| end <= mapping.len_bytes()),
+            "slice of {len_bytes} bytes at {position} leaves a mapping of {} bytes",
+            mapping.len_bytes()
+        );
+        Self { mapping, position, len_bytes }
+    }
+
+    /// A slice of memory that belongs to no segment: for answers made by hand and for tests.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mapping = Mapping { memory: Memory::Heap(bytes.into()), budget: None };
+        Self { mapping: Arc::new(mapping), position: 0, len_bytes: bytes.len() }
+    }
+
     /// Start of the bytes; valid while `self` lives.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
-        let _ = (&self.mapping, self.position);
-        todo!()
+        self.mapping.as_ptr().wrapping_add(self.position)
     }
 
     /// Number of bytes.
@@ -70,6 +210,9 @@ impl ReadSlice {
     /// A copy of the bytes, for readers off the hot path.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
-        todo!()
+        // SAFETY: the range was checked against the mapping, which `self` keeps alive. It lies
+        // below the published end, which no one writes to again: a truncation leaves a segment with
+        // live slices alone and goes on in a copy, and a recycled file has no live slice.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len_bytes) }.to_vec()
     }
 }

@@ -1,10 +1,34 @@
 //! A node's log directories: what is there, what may be used, how it comes back after a crash.
+//!
+//! Owns the directories (each locked against a second process), the registry of logs, the budgets
+//! and the checkpoints. Any thread may call it; most calls block on the disk, so none belongs on a
+//! core that serves sockets, except through a [`Log`]. It must never open a log twice, and never let
+//! one partition's damage keep another from opening.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::{HashMap, hash_map};
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::log::{AppendError, Log, LogConfig};
+use crate::budget::Budget;
+use crate::checkpoint::{Checkpoint, CheckpointEntry, PRIVATE_FOLDER, RecoveryPoint};
+use crate::files::{
+    LEADER_EPOCH_CHECKPOINT, parse_folder_name, read_partition_metadata, sync_folder,
+    write_atomically, write_partition_metadata,
+};
+use crate::log::{AppendError, Log, LogConfig, LogParts, create_segment_files};
+use crate::reader::{LogReader, ReaderParts};
+use crate::recovery::{new_state, recover};
+use crate::segment::{Segment, SegmentFile};
 use crate::{Offset, TopicId, TopicPartition};
+
+/// Ends the name of a folder that is being deleted.
+const DELETED_SUFFIX: &str = "-delete";
+
+/// Ends the name of a folder that is being made.
+const NEW_SUFFIX: &str = ".new";
 
 /// Node-wide storage settings and budgets.
 #[derive(Clone, Debug)]
@@ -38,6 +62,14 @@ pub enum OpenError {
     /// The partition is already there.
     #[error("{0} already exists")]
     Exists(TopicPartition),
+    /// The partition is in two directories: which holds the right data is not ours to guess.
+    #[error("{partition} is in {path} and in an earlier log directory; move one of them away")]
+    Twice {
+        /// The partition.
+        partition: TopicPartition,
+        /// The second directory.
+        path: PathBuf,
+    },
     /// The partition is not there.
     #[error("{0} is not on disk")]
     Missing(TopicPartition),
@@ -67,54 +99,478 @@ pub struct RecoveryReport {
 
 /// The storage of a node.
 #[derive(Debug)]
-pub struct Storage {}
+pub struct Storage {
+    directories: Vec<Directory>,
+    budget: Arc<Budget>,
+    logs: Mutex<HashMap<TopicPartition, Registered>>,
+}
+
+/// One log directory.
+#[derive(Debug)]
+struct Directory {
+    root: Arc<Path>,
+    checkpoint: Checkpoint,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// A partition on disk, and its log if that is open.
+#[derive(Debug)]
+struct Registered {
+    directory: usize,
+    topic_id: TopicId,
+    reader: Option<Weak<LogReader>>,
+}
+
+/// What a sync made durable.
+struct Synced {
+    entry: CheckpointEntry,
+    generation: u64,
+}
 
 impl Storage {
     /// Locks and reads the directories; creates them if missing.
-    pub fn open(_config: StorageConfig) -> Result<Arc<Self>, OpenError> {
-        todo!()
+    pub fn open(config: StorageConfig) -> Result<Arc<Self>, OpenError> {
+        let budget = Budget::new(config.descriptors_max, config.mappings_max);
+        let mut directories = Vec::new();
+        let mut logs = HashMap::new();
+        for (number, path) in config.directories.iter().enumerate() {
+            let directory = open_directory(path)?;
+            let found = find_partitions(path).map_err(|error| at(path, error))?;
+            directory.checkpoint.retain(|partition| found.contains_key(partition));
+            for (partition, topic_id) in found {
+                let registered = Registered { directory: number, topic_id, reader: None };
+                match logs.entry(partition) {
+                    hash_map::Entry::Vacant(vacant) => {
+                        vacant.insert(registered);
+                    }
+                    hash_map::Entry::Occupied(first) => {
+                        return Err(OpenError::Twice {
+                            partition: first.key().clone(),
+                            path: path.clone(),
+                        });
+                    }
+                }
+            }
+            directories.push(directory);
+        }
+        Ok(Arc::new(Self { directories, budget, logs: Mutex::new(logs) }))
     }
 
     /// The partition folders found.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionOnDisk> {
-        todo!()
+        let logs = self.lock();
+        let found = logs.iter().map(|(partition, registered)| PartitionOnDisk {
+            partition: partition.clone(),
+            topic_id: registered.topic_id,
+        });
+        found.collect()
     }
 
     /// A new, empty log whose first record will be at or after `log_start`.
     pub fn create_log(
         self: &Arc<Self>,
-        _partition: &TopicPartition,
-        _topic_id: TopicId,
-        _log_start: Offset,
-        _config: LogConfig,
+        partition: &TopicPartition,
+        topic_id: TopicId,
+        log_start: Offset,
+        config: LogConfig,
     ) -> Result<Log, OpenError> {
-        todo!()
+        let number = {
+            let mut logs = self.lock();
+            if logs.contains_key(partition) {
+                return Err(OpenError::Exists(partition.clone()));
+            }
+            let number = self.emptiest(&logs);
+            // Taken before the folder is made, so that a second call finds it.
+            let registered = Registered { directory: number, topic_id, reader: Some(Weak::new()) };
+            logs.insert(partition.clone(), registered);
+            number
+        };
+        let directory = &self.directories[number];
+        let made = directory
+            .checkpoint
+            .forget_durably(partition)
+            .and_then(|()| make_folder(&directory.root, partition, topic_id, log_start));
+        if let Err(error) = made {
+            self.lock().remove(partition);
+            return Err(at(&directory.root.join(partition.to_string()), error));
+        }
+        let reader = self.reader_of(
+            number,
+            partition,
+            topic_id,
+            &config,
+            ReaderStart {
+                log_start,
+                log_end: log_start,
+                state: new_state(Segment::new(log_start, 0)),
+            },
+        );
+        self.set_reader(partition, &reader);
+        Ok(Log::assemble(LogParts {
+            reader,
+            storage: Arc::clone(self),
+            directory: number,
+            config,
+            last_batch: None,
+            since_index_bytes: 0,
+        }))
     }
 
     /// Opens and recovers a log.
     pub fn open_log(
         self: &Arc<Self>,
-        _partition: &TopicPartition,
-        _config: LogConfig,
+        partition: &TopicPartition,
+        config: LogConfig,
     ) -> Result<(Log, RecoveryReport), OpenError> {
-        todo!()
+        let (number, topic_id) = {
+            let mut logs = self.lock();
+            let registered =
+                logs.get_mut(partition).ok_or_else(|| OpenError::Missing(partition.clone()))?;
+            if registered.reader.is_some() {
+                return Err(OpenError::Exists(partition.clone()));
+            }
+            registered.reader = Some(Weak::new());
+            (registered.directory, registered.topic_id)
+        };
+        let directory = &self.directories[number];
+        let folder = directory.root.join(partition.to_string());
+        let entry = directory.checkpoint.entry(partition);
+        let recovered = match recover(&folder, entry.as_ref(), config.index_interval_bytes) {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                self.log_closed(partition);
+                return Err(at(&folder, error));
+            }
+        };
+        let reader = self.reader_of(
+            number,
+            partition,
+            topic_id,
+            &config,
+            ReaderStart {
+                log_start: recovered.log_start,
+                log_end: recovered.log_end,
+                state: recovered.state,
+            },
+        );
+        self.set_reader(partition, &reader);
+        let log = Log::assemble(LogParts {
+            reader,
+            storage: Arc::clone(self),
+            directory: number,
+            config,
+            last_batch: recovered.last_batch,
+            since_index_bytes: recovered.since_index_bytes,
+        });
+        Ok((log, recovered.report))
     }
 
     /// Deletes a log's folder; its segments may be recycled.
-    pub fn delete_log(&self, _log: Log) -> Result<(), AppendError> {
-        todo!()
+    pub fn delete_log(&self, log: Log) -> Result<(), AppendError> {
+        let directory = &self.directories[log.directory];
+        let partition = log.partition();
+        let folder = log.reader().folder();
+        let segments = log.reader().read_state().segments.clone();
+        for segment in &segments {
+            segment.end();
+        }
+        let doomed = directory.root.join(deleted_name(&partition));
+        fs::rename(&folder, &doomed).map_err(|error| log.io_error(error))?;
+        directory.checkpoint.forget(&partition);
+        drop(log);
+        self.lock().remove(&partition);
+        let removed = fs::remove_dir_all(&doomed);
+        removed.map_err(|source| AppendError::Io { partition, source })
     }
 
     /// Makes recovery points and log starts durable, so that a restart scans only what came later.
     /// Call it every few seconds from a thread that may block.
+    ///
+    /// A log that cannot be synced keeps its old recovery point and takes no more writes; the
+    /// others go on.
     pub fn checkpoint(&self) -> Result<(), OpenError> {
-        todo!()
+        for (number, directory) in self.directories.iter().enumerate() {
+            let mut synced = Vec::new();
+            for reader in self.open_readers(number) {
+                match self.sync(number, &reader) {
+                    Ok(Some(entry)) => synced.push((reader, entry)),
+                    Ok(None) => {}
+                    Err(error) => {
+                        let partition = reader.partition();
+                        tracing::error!(%partition, %error, "log cannot be synced");
+                    }
+                }
+            }
+            let written = directory.checkpoint.replace(|entries| {
+                let mut changed = false;
+                for (reader, synced) in synced {
+                    // What was truncated meanwhile has written its own, lower point.
+                    if reader.read_state().generation == synced.generation {
+                        entries.insert(reader.partition().clone(), synced.entry);
+                        changed = true;
+                    }
+                }
+                changed
+            });
+            written.map_err(|error| at(&directory.root, error))?;
+        }
+        Ok(())
     }
 
     /// Descriptors and mappings held now.
     #[must_use]
     pub fn held(&self) -> (usize, usize) {
-        todo!()
+        self.budget.held()
     }
+
+    /// Syncs one log and notes its recovery point.
+    pub(crate) fn sync_log(&self, number: usize, reader: &Arc<LogReader>) -> io::Result<()> {
+        match self.sync(number, reader)? {
+            Some(synced) => {
+                let checkpoint = &self.directories[number].checkpoint;
+                checkpoint.append(reader.partition(), synced.entry, false)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What the checkpoint says of a log.
+    pub(crate) fn checkpoint_entry(
+        &self,
+        number: usize,
+        reader: &LogReader,
+    ) -> Option<CheckpointEntry> {
+        self.directories[number].checkpoint.entry(reader.partition())
+    }
+
+    /// Makes a change of the log's bounds durable before it happens: after a crash nothing beyond
+    /// `entry` is taken without being verified.
+    pub(crate) fn note_bounds(
+        &self,
+        number: usize,
+        reader: &LogReader,
+        entry: CheckpointEntry,
+    ) -> io::Result<()> {
+        self.directories[number].checkpoint.append(reader.partition(), entry, true)
+    }
+
+    /// Takes a log off the registry of open ones.
+    pub(crate) fn log_closed(&self, partition: &TopicPartition) {
+        if let Some(registered) = self.lock().get_mut(partition) {
+            registered.reader = None;
+        }
+    }
+
+    /// Brings everything published to the device. `None` when the checkpoint says so already.
+    fn sync(&self, number: usize, reader: &LogReader) -> io::Result<Option<Synced>> {
+        let known = self.directories[number].checkpoint.entry(reader.partition());
+        let (synced, segments, epochs) = {
+            let state = reader.read_state();
+            let Some(active) = state.segments.last() else { return Ok(None) };
+            let recovery = RecoveryPoint {
+                offset: reader.log_end(),
+                segment: active.base(),
+                position: active.len_bytes(),
+            };
+            let open = if state.open.is_empty() { Vec::new() } else { state.open.encode() };
+            let entry =
+                CheckpointEntry { log_start: reader.log_start(), recovery, open: open.into() };
+            if known.as_ref() == Some(&entry) && !state.epochs_changed {
+                return Ok(None);
+            }
+            let from = known.as_ref().map_or(Offset(0), |known| known.recovery.segment);
+            let mut segments = state.segments.clone();
+            segments.retain(|segment| segment.base() >= from);
+            let epochs = state.epochs_changed.then(|| state.epochs.clone());
+            (Synced { entry, generation: state.generation }, segments, epochs)
+        };
+        let folder = reader.folder();
+        let moved = known.is_none_or(|known| known.recovery != synced.entry.recovery);
+        if moved {
+            for segment in &segments {
+                let active = segment.base() == synced.entry.recovery.segment;
+                match sync_segment(segment, &folder, active) {
+                    Ok(()) => {}
+                    // Deleted meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    Err(error) => {
+                        // The kernel reports a failed write once and forgets the pages: nothing
+                        // written after this could be vouched for.
+                        reader.set_failed();
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        if let Some(epochs) = epochs {
+            write_atomically(&folder.join(LEADER_EPOCH_CHECKPOINT), &epochs.encode())?;
+            reader.update(|state| state.epochs_changed &= state.epochs != epochs);
+        } else if segments.len() > 1 || moved {
+            sync_folder(&folder)?;
+        }
+        Ok(Some(synced))
+    }
+
+    fn open_readers(&self, number: usize) -> Vec<Arc<LogReader>> {
+        let logs = self.lock();
+        let here = logs.values().filter(|registered| registered.directory == number);
+        here.filter_map(|registered| registered.reader.as_ref()?.upgrade()).collect()
+    }
+
+    fn emptiest(&self, logs: &HashMap<TopicPartition, Registered>) -> usize {
+        let mut counts = vec![0usize; self.directories.len()];
+        for registered in logs.values() {
+            counts[registered.directory] += 1;
+        }
+        (0..counts.len()).min_by_key(|number| counts[*number]).unwrap_or(0)
+    }
+
+    fn reader_of(
+        &self,
+        number: usize,
+        partition: &TopicPartition,
+        topic_id: TopicId,
+        config: &LogConfig,
+        start: ReaderStart,
+    ) -> Arc<LogReader> {
+        LogReader::new(ReaderParts {
+            partition: partition.clone(),
+            topic_id,
+            root: Arc::clone(&self.directories[number].root),
+            budget: Arc::clone(&self.budget),
+            map_bytes: u64::from(config.segment_bytes_max),
+            log_start: start.log_start,
+            log_end: start.log_end,
+            state: start.state,
+        })
+    }
+
+    fn set_reader(&self, partition: &TopicPartition, reader: &Arc<LogReader>) {
+        if let Some(registered) = self.lock().get_mut(partition) {
+            registered.reader = Some(Arc::downgrade(reader));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TopicPartition, Registered>> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where a reader starts.
+struct ReaderStart {
+    log_start: Offset,
+    log_end: Offset,
+    state: crate::reader::State,
+}
+
+fn at(path: &Path, source: io::Error) -> OpenError {
+    OpenError::Io { path: path.to_path_buf(), source }
+}
+
+fn open_directory(path: &Path) -> Result<Directory, OpenError> {
+    let private = path.join(PRIVATE_FOLDER);
+    fs::create_dir_all(&private).map_err(|error| at(path, error))?;
+    // Created as a broker does, so that one started on the directory finds it taken.
+    let lock_path = path.join(".lock");
+    let lock = File::options().write(true).create(true).truncate(false).open(&lock_path);
+    let lock = lock.map_err(|error| at(&lock_path, error))?;
+    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Locked(path.to_path_buf())),
+        Err(error) => return Err(at(&lock_path, error.into())),
+    }
+    remove_leftovers(path).map_err(|error| at(path, error))?;
+    let root: Arc<Path> = Arc::from(path);
+    let opened = Checkpoint::open(Arc::clone(&root)).map_err(|error| at(path, error))?;
+    let (checkpoint, damaged) = opened;
+    if damaged > 0 {
+        tracing::warn!(path = %path.display(), damaged, "checkpoint damaged: logs are scanned");
+    }
+    Ok(Directory { root, checkpoint, _lock: lock })
+}
+
+/// Removes folders whose deletion or creation was cut short.
+fn remove_leftovers(root: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| name.ends_with(DELETED_SUFFIX))
+            && entry.file_type()?.is_dir()
+        {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    for entry in fs::read_dir(root.join(PRIVATE_FOLDER))? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.ends_with(NEW_SUFFIX)) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The partition folders of a directory. One whose metadata cannot be read is found all the same,
+/// without a topic id, so that it is missed by name and not by absence.
+fn find_partitions(root: &Path) -> io::Result<HashMap<TopicPartition, TopicId>> {
+    let mut found = HashMap::new();
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(partition) = name.to_str().and_then(parse_folder_name) else { continue };
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let topic_id = read_partition_metadata(&entry.path()).unwrap_or_else(|error| {
+            tracing::error!(%partition, %error, "partition.metadata cannot be read");
+            TopicId::ZERO
+        });
+        found.insert(partition, topic_id);
+    }
+    Ok(found)
+}
+
+/// Makes a partition folder whole before it gets its name.
+fn make_folder(
+    root: &Path,
+    partition: &TopicPartition,
+    topic_id: TopicId,
+    log_start: Offset,
+) -> io::Result<()> {
+    let new = root.join(PRIVATE_FOLDER).join(format!("{partition}{NEW_SUFFIX}"));
+    fs::create_dir(&new)?;
+    let made = write_partition_metadata(&new, topic_id)
+        .and_then(|()| create_segment_files(&new, log_start, &[]))
+        .and_then(|()| fs::rename(&new, root.join(partition.to_string())));
+    if made.is_err() {
+        // Left behind it would only be removed at the next start.
+        let _ = fs::remove_dir_all(&new);
+    }
+    made?;
+    sync_folder(root)
+}
+
+/// As a broker names a folder it deletes; names longer than a file name can be are shortened.
+fn deleted_name(partition: &TopicPartition) -> String {
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    let folder: String = partition.to_string().chars().take(200).collect();
+    format!("{folder}.{random:032x}{DELETED_SUFFIX}")
+}
+
+/// Brings a segment's files to the device. The active one's indexes may lag: recovery makes the
+/// missing entries again.
+fn sync_segment(segment: &Segment, folder: &Path, active: bool) -> io::Result<()> {
+    for file in SegmentFile::ALL {
+        let index = matches!(file, SegmentFile::OffsetIndex | SegmentFile::TimeIndex);
+        if active && index {
+            continue;
+        }
+        match File::open(file.path(folder, segment.base())) {
+            Ok(opened) => opened.sync_data()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && file != SegmentFile::Log => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

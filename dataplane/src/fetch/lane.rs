@@ -605,9 +605,10 @@ fn follow_log_start(cursor: &mut Cursor, source_log_start: i64) -> Result<(), Ap
 /// What a storage error means for a cursor.
 pub(super) fn fault_of(error: &AppendError) -> CursorFault {
     match error {
-        AppendError::Batch(_) | AppendError::NotNext { .. } | AppendError::EpochBehind { .. } => {
-            CursorFault::BadBatch(error.to_string())
-        }
+        AppendError::Batch(_)
+        | AppendError::NotNext { .. }
+        | AppendError::EpochBehind { .. }
+        | AppendError::Transactions(_) => CursorFault::BadBatch(error.to_string()),
         AppendError::EpochAhead { found, .. } => CursorFault::EpochAhead { found: *found },
         AppendError::DiskFull { .. } => CursorFault::DiskFull(error.to_string()),
         AppendError::Io { .. } => CursorFault::Disk(error.to_string()),

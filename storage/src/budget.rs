@@ -1,0 +1,107 @@
+//! How many descriptors and mappings the logs of a node may hold together.
+//!
+//! Counts what is alive and lets go of what was used longest ago. Any thread may call it. It must
+//! never wait for I/O and never hold its list while it takes a segment's own lock for long: a
+//! segment only closes files and unmaps in it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::segment::Segment;
+
+/// The node-wide budget. Shared by all logs.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    descriptors_max: usize,
+    mappings_max: usize,
+    descriptors: AtomicUsize,
+    mappings: AtomicUsize,
+    /// Segments that hold something, in the order of a clock's hand: a segment used since the hand
+    /// last passed goes round once more.
+    holders: Mutex<VecDeque<Weak<Segment>>>,
+}
+
+impl Budget {
+    pub(crate) fn new(descriptors_max: usize, mappings_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            descriptors_max: descriptors_max.max(1),
+            mappings_max: mappings_max.max(1),
+            descriptors: AtomicUsize::new(0),
+            mappings: AtomicUsize::new(0),
+            holders: Mutex::new(VecDeque::new()),
+        })
+    }
+
+    /// Descriptors and mappings alive now.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        (self.descriptors.load(Ordering::Relaxed), self.mappings.load(Ordering::Relaxed))
+    }
+
+    /// Releases others until one more of each fits, as far as others can be released: what is in
+    /// use this moment stays, bounded by the operations in flight.
+    pub(crate) fn make_room(&self) {
+        let mut steps = self.lock().len().saturating_mul(2);
+        while self.is_full() && steps > 0 {
+            steps -= 1;
+            let Some(holder) = self.lock().pop_front() else { return };
+            if let Some(segment) = holder.upgrade()
+                && !segment.release_if_unused()
+            {
+                self.lock().push_back(holder);
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let (descriptors, mappings) = self.held();
+        descriptors >= self.descriptors_max || mappings >= self.mappings_max
+    }
+
+    /// Puts a segment that now holds something under the clock's hand.
+    pub(crate) fn add_holder(&self, segment: &Arc<Segment>) {
+        self.lock().push_back(Arc::downgrade(segment));
+    }
+
+    pub(crate) fn mapping_made(&self) {
+        self.mappings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mapping_dropped(&self) {
+        self.mappings.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Weak<Segment>>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An open file that counts against the budget.
+#[derive(Debug)]
+pub(crate) struct CountedFile {
+    file: File,
+    budget: Arc<Budget>,
+}
+
+impl CountedFile {
+    pub(crate) fn new(file: File, budget: &Arc<Budget>) -> Self {
+        budget.descriptors.fetch_add(1, Ordering::Relaxed);
+        Self { file, budget: Arc::clone(budget) }
+    }
+}
+
+impl Deref for CountedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for CountedFile {
+    fn drop(&mut self) {
+        self.budget.descriptors.fetch_sub(1, Ordering::Relaxed);
+    }
+}
