@@ -15,6 +15,7 @@ pub mod config;
 pub mod discovery;
 pub mod groups;
 pub mod guard;
+mod identity;
 pub mod mirror;
 pub mod store;
 

@@ -110,6 +110,12 @@ impl Partition {
         LeaderEpoch(self.advertised_epoch.fetch_max(latest, Ordering::AcqRel).max(latest))
     }
 
+    /// Advertises at least this epoch from now on. Whoever calls it has stored the epoch first, so
+    /// that it does not fall after a crash either.
+    pub fn raise_advertised_epoch(&self, epoch: LeaderEpoch) {
+        self.advertised_epoch.fetch_max(epoch.0, Ordering::AcqRel);
+    }
+
     /// Marks the partition deleted.
     pub fn mark_deleted(&self) {
         self.deleted.store(true, Ordering::Release);

@@ -12,9 +12,10 @@ use kafka_protocol::messages::offset_for_leader_epoch_request::{
 use kafka_protocol::messages::{
     ListOffsetsRequest, MetadataRequest, MetadataResponse, OffsetForLeaderEpochRequest, TopicName,
 };
-use kafka_protocol::protocol::StrBytes;
+use kafka_protocol::protocol::{Message, Request, StrBytes};
 use storage::{LeaderEpoch, Offset, TopicId};
 
+use super::lane::{FETCH_KEY, FETCH_VERSIONS};
 use super::{Address, ClientError, Connection, KafkaCode};
 
 /// Partitions named in one request: keeps a request below 100 KB and a broker's request thread busy
@@ -137,6 +138,15 @@ pub struct EpochAnswer {
 }
 
 impl Connection {
+    /// Refuses a broker that lacks a version of anything that mirroring needs.
+    pub fn speaks_what_mirrors_need(&self) -> Result<(), ClientError> {
+        self.version_for("Metadata", MetadataRequest::KEY, MetadataRequest::VERSIONS)?;
+        self.version_for("ListOffsets", ListOffsetsRequest::KEY, ListOffsetsRequest::VERSIONS)?;
+        let (key, ours) = (OffsetForLeaderEpochRequest::KEY, OffsetForLeaderEpochRequest::VERSIONS);
+        self.version_for("OffsetForLeaderEpoch", key, ours)?;
+        self.version_for("Fetch", FETCH_KEY, FETCH_VERSIONS).map(drop)
+    }
+
     /// Brokers, cluster id and topics.
     pub async fn metadata(
         &mut self,
@@ -164,6 +174,19 @@ impl Connection {
             return Err(ClientError::Refused { address, what: WHAT, code });
         }
         self.cluster_metadata(answer)
+    }
+
+    /// Refuses a broker that belongs to another cluster than `expected`.
+    pub async fn belongs_to(&mut self, expected: &str) -> Result<(), ClientError> {
+        let metadata = self.metadata(TopicSelection::Nothing).await?;
+        match metadata.cluster_id {
+            Some(found) if found != expected => Err(ClientError::OtherCluster {
+                address: self.address().clone(),
+                expected: expected.to_owned(),
+                found,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// An offset of each partition, in the order of the questions. `None` where the broker left a

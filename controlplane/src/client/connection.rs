@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
-use kafka_protocol::protocol::{
-    Decodable, Encodable, HeaderVersion, Message, Request, StrBytes, VersionRange,
-};
+use kafka_protocol::messages::ApiVersionsRequest;
+use kafka_protocol::protocol::{Encodable, HeaderVersion, Request, StrBytes, VersionRange};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Address, ClientError, KafkaCode, NegotiatedVersions, Security, VersionSpan};
+use crate::guard;
 
 /// Largest answer accepted. Metadata of 100,000 partitions with long names is about 20 MB; a peer
 /// that announces more than this is not a broker, or not speaking plaintext.
@@ -167,7 +166,7 @@ impl Connection {
             answer = self.exchange(WHAT, API_VERSIONS_KEY, 0, (1, 0), &body).await?;
             spoken = 0;
         }
-        let answer: ApiVersionsResponse = self.decode(WHAT, answer, spoken)?;
+        let answer = self.decode::<ApiVersionsRequest>(WHAT, answer, spoken)?;
         let code = KafkaCode(answer.error_code);
         if code.is_error() {
             return Err(ClientError::Refused { address: self.address.clone(), what: WHAT, code });
@@ -187,16 +186,16 @@ impl Connection {
         let headers = (R::header_version(version), R::Response::header_version(version));
         let body = encode(what, request, version, &self.address)?;
         let answer = self.exchange(what, R::KEY, version, headers, &body).await?;
-        self.decode(what, answer, version)
+        self.decode::<R>(what, answer, version)
     }
 
-    fn decode<T: Decodable + Message>(
+    fn decode<R: Request>(
         &mut self,
         what: &'static str,
-        mut body: Bytes,
+        body: Bytes,
         version: i16,
-    ) -> Result<T, ClientError> {
-        T::decode(&mut body, version).map_err(|error| {
+    ) -> Result<R::Response, ClientError> {
+        guard::decode_response::<R>(version, body).map_err(|error| {
             self.broken = true;
             self.malformed(what, error)
         })

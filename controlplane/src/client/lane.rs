@@ -2,12 +2,13 @@
 
 use std::os::fd::OwnedFd;
 
-use super::calls::TopicSelection;
-use super::{Address, ClientError, ClientSettings, Connection, VersionSpan};
+use kafka_protocol::protocol::VersionRange;
+
+use super::{Address, ClientError, ClientSettings, Connection};
 
 /// Fetch versions that the cores speak.
-const FETCH_VERSIONS: VersionSpan = VersionSpan { min: 4, max: 18 };
-const FETCH_KEY: i16 = 1;
+pub(super) const FETCH_VERSIONS: VersionRange = VersionRange { min: 4, max: 18 };
+pub(super) const FETCH_KEY: i16 = 1;
 /// From the next version on, partitions are named by topic id only.
 const FETCH_BY_NAME_MAX: i16 = 12;
 
@@ -31,17 +32,12 @@ impl LaneConnection {
         topic_ids: bool,
     ) -> Result<Self, ClientError> {
         let mut connection = Connection::open(address, settings).await?;
-        let metadata = connection.metadata(TopicSelection::Nothing).await?;
-        if let Some(found) = metadata.cluster_id.filter(|found| found != cluster_id) {
-            let expected = cluster_id.to_owned();
-            return Err(ClientError::OtherCluster { address: address.clone(), expected, found });
-        }
+        connection.belongs_to(cluster_id).await?;
         let mut ours = FETCH_VERSIONS;
         if !topic_ids {
             ours.max = FETCH_BY_NAME_MAX;
         }
-        let range = kafka_protocol::protocol::VersionRange { min: ours.min, max: ours.max };
-        let fetch_version = connection.version_for("Fetch", FETCH_KEY, range)?;
+        let fetch_version = connection.version_for("Fetch", FETCH_KEY, ours)?;
         let lost = |error: std::io::Error| ClientError::Lost {
             address: address.clone(),
             cause: error.to_string(),

@@ -26,5 +26,5 @@ pub use connection::{ClientSettings, Connection, FRAME_BYTES_MAX};
 pub use error::ClientError;
 pub use lane::LaneConnection;
 pub use security::{Security, SecurityError};
-pub use source::SourceClient;
+pub use source::{Lease, SourceClient};
 pub use versions::{NegotiatedVersions, VersionSpan};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard};
 
 use super::calls::{ClusterMetadata, TopicSelection};
 use super::{Address, ClientError, ClientSettings, Connection};
@@ -19,6 +19,8 @@ pub struct SourceClient {
 struct Shared {
     settings: ClientSettings,
     bootstrap: Vec<Address>,
+    /// The cluster that every broker must belong to; `None` while a mirror is being created.
+    cluster_id: Option<String>,
     /// Where metadata was answered last, and what it said of the brokers: a source whose bootstrap
     /// addresses are all gone is still found.
     known: std::sync::Mutex<Vec<Address>>,
@@ -28,16 +30,44 @@ struct Shared {
 /// A broker's connection, locked by whoever asks it something.
 type Slot = Arc<Mutex<Option<Connection>>>;
 
+/// A broker's connection while one asker has it. Given back when it is dropped, unless a call on it
+/// did not finish.
+#[derive(Debug)]
+pub struct Lease {
+    connection: OwnedMappedMutexGuard<Option<Connection>, Connection>,
+    reused: bool,
+}
+
+impl Lease {
+    /// The connection.
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// Whether this error only says that the broker had closed an idle connection: lease again, and
+    /// a fresh one is opened.
+    #[must_use]
+    pub fn was_stale(&self, error: &ClientError) -> bool {
+        self.reused && matches!(error, ClientError::Lost { .. })
+    }
+}
+
 /// Brokers kept connected; more than any cluster we know of has.
 const CONNECTIONS_MAX: usize = 1_000;
 
 impl SourceClient {
-    /// A client that knows only where to begin.
+    /// A client that knows only where to begin. With a cluster id, a broker of another cluster is
+    /// asked nothing.
     #[must_use]
-    pub fn new(bootstrap: Vec<Address>, settings: ClientSettings) -> Self {
+    pub fn new(
+        bootstrap: Vec<Address>,
+        settings: ClientSettings,
+        cluster_id: Option<String>,
+    ) -> Self {
         let shared = Shared {
             settings,
             bootstrap,
+            cluster_id,
             known: std::sync::Mutex::default(),
             connections: std::sync::Mutex::default(),
         };
@@ -58,14 +88,19 @@ impl SourceClient {
     ) -> Result<ClusterMetadata, ClientError> {
         let mut failures = Vec::new();
         for address in self.candidates() {
-            let asked = self.ask(&address, async |connection| connection.metadata(topics).await);
-            match asked.await {
+            match self.metadata_from(&address, topics).await {
                 Ok(metadata) => {
                     self.remember(&address, &metadata);
                     return Ok(metadata);
                 }
                 Err(error) => failures.push(error),
             }
+        }
+        // Another cluster at an address is worse than a broker that is down, and never passes by.
+        if let Some(other) =
+            failures.iter().position(|error| matches!(error, ClientError::OtherCluster { .. }))
+        {
+            return Err(failures.swap_remove(other));
         }
         // One address: its own error says it best.
         if failures.len() == 1
@@ -77,24 +112,42 @@ impl SourceClient {
         Err(ClientError::NoBroker(list.join("; ")))
     }
 
-    /// Runs `question` on a connection to `address`, opened if there is none. A connection that
-    /// turns out to be stale (closed by the broker while idle) is replaced once.
-    pub async fn ask<T>(
+    /// A connection to `address`, opened if there is none; others who want it wait meanwhile.
+    pub async fn lease(&self, address: &Address) -> Result<Lease, ClientError> {
+        let mut slot = self.slot(address).lock_owned().await;
+        let reused = slot.as_ref().is_some_and(Connection::is_usable);
+        if !reused {
+            *slot = None;
+            *slot = Some(self.open(address).await?);
+        }
+        let held = OwnedMutexGuard::try_map(slot, Option::as_mut);
+        let connection = held.map_err(|_| ClientError::Lost {
+            address: address.clone(),
+            cause: "it was not kept".to_owned(),
+        })?;
+        Ok(Lease { connection, reused })
+    }
+
+    async fn metadata_from(
         &self,
         address: &Address,
-        mut question: impl AsyncFnMut(&mut Connection) -> Result<T, ClientError>,
-    ) -> Result<T, ClientError> {
-        let slot = self.slot(address);
-        let mut held = slot.lock().await;
-        if let Some(connection) = held.as_mut().filter(|connection| connection.is_usable()) {
-            match question(connection).await {
-                Err(ClientError::Lost { .. }) => {}
+        topics: TopicSelection<'_>,
+    ) -> Result<ClusterMetadata, ClientError> {
+        loop {
+            let mut lease = self.lease(address).await?;
+            match lease.connection().metadata(topics).await {
+                Err(error) if lease.was_stale(&error) => {}
                 answered => return answered,
             }
         }
-        *held = None;
-        let connection = Connection::open(address, &self.shared.settings).await?;
-        question(held.insert(connection)).await
+    }
+
+    async fn open(&self, address: &Address) -> Result<Connection, ClientError> {
+        let mut connection = Connection::open(address, &self.shared.settings).await?;
+        if let Some(expected) = &self.shared.cluster_id {
+            connection.belongs_to(expected).await?;
+        }
+        Ok(connection)
     }
 
     fn candidates(&self) -> Vec<Address> {

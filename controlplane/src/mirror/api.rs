@@ -10,6 +10,39 @@ pub struct AdminError {
     pub message: String,
 }
 
+impl AdminError {
+    /// A refusal.
+    pub fn new(code: i16, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// The codes of refusals. From 134 on they are KIP-1279's, which upstream may still renumber.
+pub mod codes {
+    /// Something of ours failed.
+    pub const UNKNOWN_SERVER_ERROR: i16 = -1;
+    /// The source cannot be reached.
+    pub const NETWORK_EXCEPTION: i16 = 13;
+    /// Not a topic that can be mirrored.
+    pub const INVALID_TOPIC: i16 = 17;
+    /// The node has a topic of that name.
+    pub const TOPIC_ALREADY_EXISTS: i16 = 36;
+    /// The mirror's configuration.
+    pub const INVALID_CONFIG: i16 = 40;
+    /// The request itself.
+    pub const INVALID_REQUEST: i16 = 42;
+    /// The metadata store failed.
+    pub const KAFKA_STORAGE_ERROR: i16 = 56;
+    /// The topic was recreated at the source.
+    pub const INCONSISTENT_TOPIC_ID: i16 = 103;
+    /// A mirror of that name exists.
+    pub const CLUSTER_MIRROR_ALREADY_EXISTS: i16 = 136;
+    /// No mirror of that name.
+    pub const UNKNOWN_CLUSTER_MIRROR: i16 = 137;
+    /// Another mirror has the topic.
+    pub const TOPIC_ALREADY_IN_CLUSTER_MIRROR: i16 = 138;
+}
+
 /// One mirror as `list` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorListing {
@@ -68,39 +101,4 @@ pub struct TopicResult {
     pub topic: String,
     /// The refusal, if any.
     pub error: Option<AdminError>,
-}
-
-/// Every mirror of the node. Cheap to clone; all methods may be called from any task.
-#[derive(Debug, Clone)]
-pub struct Mirrors {}
-
-impl Mirrors {
-    /// Checks the configuration against the source and stores the mirror.
-    pub async fn create(
-        &self,
-        _name: &str,
-        _config: Vec<(String, Option<String>)>,
-    ) -> Result<(), AdminError> {
-        todo!()
-    }
-
-    /// Starts topics by name or pattern; patterns stay for discovery.
-    pub async fn start(
-        &self,
-        _name: &str,
-        _include: Vec<String>,
-        _exclude: Vec<String>,
-    ) -> Result<Vec<TopicResult>, AdminError> {
-        todo!()
-    }
-
-    /// All mirrors.
-    pub async fn list(&self) -> Vec<MirrorListing> {
-        todo!()
-    }
-
-    /// The named mirrors, or all when `names` is empty.
-    pub async fn describe(&self, _names: &[String]) -> Vec<Result<MirrorDescription, AdminError>> {
-        todo!()
-    }
 }

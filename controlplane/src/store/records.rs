@@ -30,8 +30,10 @@ pub struct TopicRecord {
     pub name: String,
     /// The mirror it belongs to.
     pub mirror: String,
-    /// The topic id in Kafka's form, or nothing for a source without ids.
-    pub id: Option<String>,
+    /// The topic id in Kafka's form: the source's, or our own where the source has none.
+    pub id: String,
+    /// Whether `id` is the source's.
+    pub source_has_id: bool,
     /// Whether the operator named it; a discovered topic is `false`.
     pub named: bool,
     /// Partitions known.

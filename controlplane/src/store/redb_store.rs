@@ -213,7 +213,8 @@ mod tests {
         let topic = TopicRecord {
             name: "a-1".into(),
             mirror: "m".into(),
-            id: None,
+            id: "AAAAAAAAAAAAAAAAAAAAAQ".into(),
+            source_has_id: false,
             named: true,
             partitions: 2,
             fault: Some(StoredFault { message: "gone".into(), since_ms: 5 }),
