@@ -246,7 +246,7 @@ impl Engine {
 
     /// Whether a lane is closed; also when there is none.
     pub(super) fn is_closed(&self, slot: u32) -> bool {
-        !self.lanes.get(slot as usize).and_then(Option::as_ref).is_some_and(|lane| !lane.closed)
+        self.lanes.get(slot as usize).and_then(Option::as_ref).is_none_or(|lane| lane.closed)
     }
 
     fn kernel_writes(&self, key: CursorKey) -> bool {

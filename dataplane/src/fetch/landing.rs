@@ -256,10 +256,8 @@ impl Lane {
         moment: Moment,
     ) -> Result<(), LaneFault> {
         let Some(receiving) = self.incoming.receiving.take() else { return Ok(()) };
-        let received = match &result {
-            Ok(received) => *received,
-            Err(_) => 0,
-        };
+        let received = result.as_ref().map_or(0, |received| *received);
+        let is_direct = receiving.direct.is_some();
         let buffer = match into {
             ReceiveInto::Buffer { buffer, .. } | ReceiveInto::Tail { buffer, .. } => buffer,
         };
@@ -272,6 +270,14 @@ impl Lane {
         match result {
             // Cancelled, because a command needs the log: the stream itself goes on.
             Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => return Ok(()),
+            // No page could be had for the segment's memory, most likely because the disk is full.
+            // Nothing was taken from the stream: copying meets the same trouble and can name it.
+            Err(error) if is_direct && error.raw_os_error() == Some(libc::EFAULT) => {
+                if let Some(landing) = &mut self.landing {
+                    landing.mapped = false;
+                }
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
             Ok(0) => return Err(LaneFault::Ended),
             Ok(_) => {}
@@ -367,7 +373,7 @@ impl Lane {
                     *bytes = rest;
                     self.land(records, desk);
                 }
-                FetchEvent::PartitionEnd(tail) => self.on_partition_end(&tail, desk),
+                FetchEvent::PartitionEnd(tail) => self.on_partition_end(&tail, desk, moment.now),
                 FetchEvent::End(endpoints) => {
                     let since = *since;
                     self.incoming.frame = Frame::Length;

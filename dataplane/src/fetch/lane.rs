@@ -25,6 +25,9 @@ use crate::wire::{
     PartitionTail, RequestHeader, ResponseHead, WireError,
 };
 
+/// Pause of a catch-up lane after an answer without records: its requests do not wait at the broker.
+const EMPTY_PAUSE: Duration = Duration::from_millis(100);
+
 /// Why a lane ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LaneFault {
@@ -419,7 +422,7 @@ impl Lane {
     }
 
     /// A partition's end, after its records were stored.
-    pub(super) fn on_partition_end(&mut self, tail: &PartitionTail, desk: &mut Desk) {
+    pub(super) fn on_partition_end(&mut self, tail: &PartitionTail, desk: &mut Desk, now: Instant) {
         let Some(landing) = self.landing.take() else { return };
         let Some((key, generation)) = landing.cursor() else { return };
         let Some(cursor) = desk.cursors.get_mut(key) else { return };
@@ -457,13 +460,17 @@ impl Lane {
         if let Err(error) = follow_log_start(cursor, landing.head.log_start_offset) {
             return self.refuse(key, &error, desk);
         }
-        self.go_on(key, desk);
+        let stays = self.go_on(key, desk);
+        if stays && self.kind == LaneKind::CatchUp && landing.head.records_bytes == 0 {
+            // Behind, and yet nothing came: asking again at once would bring the same.
+            self.gate.close_for(EMPTY_PAUSE, now);
+        }
     }
 
-    /// Where a cursor goes after its answer: on here, or to a lane of the other kind.
-    fn go_on(&mut self, key: CursorKey, desk: &mut Desk) {
-        let Some(link) = desk.links.get(&self.link) else { return };
-        let Some(cursor) = desk.cursors.get_mut(key) else { return };
+    /// Where a cursor goes after its answer: on here (true), or to a lane of the other kind.
+    fn go_on(&mut self, key: CursorKey, desk: &mut Desk) -> bool {
+        let Some(link) = desk.links.get(&self.link) else { return false };
+        let Some(cursor) = desk.cursors.get_mut(key) else { return false };
         let lag = cursor.lag().unwrap_or(0);
         let moves = link.settings.as_ref().is_some_and(|settings| match self.kind {
             LaneKind::Tail => sizing::is_behind(settings, lag) && link.has_catch_up(self.broker),
@@ -475,7 +482,7 @@ impl Lane {
                 cursor.place = Place::Waiting;
             }
             desk.homeless.push(key);
-            return;
+            return false;
         }
         match &mut self.work {
             Work::Tail(session) => session.changed(key, &mut desk.cursors),
@@ -484,6 +491,7 @@ impl Lane {
                 round.ready.push_back(key);
             }
         }
+        true
     }
 
     /// An answer's end.
@@ -514,7 +522,7 @@ impl Lane {
                 {
                     cursor.sent = None;
                     round.ready.push_back(key);
-                    self.gate.close_for(backoff(2), moment.now);
+                    self.gate.close_for(EMPTY_PAUSE, moment.now);
                 }
             }
         }

@@ -25,4 +25,7 @@ mod session;
 mod sizing;
 mod throttle;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use driver::{FetchDriver, Taken};
