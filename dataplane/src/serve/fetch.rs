@@ -125,12 +125,7 @@ impl PendingFetch {
         if partition.is_deleted() {
             return true;
         }
-        let limits = LookLimits {
-            isolation: self.isolation,
-            bytes_max: self.bytes_max,
-            whole_first_batch: true,
-        };
-        let look = watch.target.look(table, limits);
+        let look = watch.target.look(table, self.limits());
         let now_ready = self.ready_bytes + look.answer.records_bytes;
         self.ready_bytes = now_ready.saturating_sub(watch.counted_bytes);
         watch.counted_bytes = look.answer.records_bytes;
@@ -160,6 +155,15 @@ impl PendingFetch {
     /// When it must be answered with whatever there is.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    fn limits(&self) -> LookLimits {
+        LookLimits {
+            isolation: self.isolation,
+            bytes_min: self.bytes_min,
+            bytes_max: self.bytes_max,
+            whole_first_batch: true,
+        }
     }
 
     fn each_target(&self, mut visit: impl FnMut(&Target)) {
@@ -297,12 +301,7 @@ struct Reading {
 
 impl Reading {
     fn new(fetch: &PendingFetch) -> Self {
-        let limits = LookLimits {
-            isolation: fetch.isolation,
-            bytes_max: fetch.bytes_max,
-            whole_first_batch: true,
-        };
-        Self { limits, ready_bytes: 0, urgent: false, empty: true }
+        Self { limits: fetch.limits(), ready_bytes: 0, urgent: false, empty: true }
     }
 
     fn look(&mut self, target: &mut Target, table: &PartitionTable) -> Look {

@@ -8,9 +8,13 @@
 mod budget;
 mod connection;
 mod driver;
+#[cfg(test)]
+mod driver_tests;
 mod epochs;
 mod errors;
 mod fetch;
+#[cfg(test)]
+mod fetch_tests;
 mod frames;
 mod list_offsets;
 mod listener;
@@ -20,6 +24,8 @@ mod requests;
 mod session;
 mod slots;
 mod target;
+#[cfg(test)]
+mod testing;
 mod timers;
 mod waiters;
 

@@ -214,7 +214,7 @@ impl Entry {
 
     /// Whether the client has to be told.
     pub(super) fn must_answer(&self, look: &Look) -> bool {
-        look.is_urgent()
+        look.is_special()
             || look.answer.records_bytes > 0
             || look.answer.high_watermark != self.high_watermark
             || look.answer.log_start_offset != self.log_start

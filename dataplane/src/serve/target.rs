@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use storage::{AbortedTransaction, Offset, ReadError, ReadSlice};
+use storage::{Offset, ReadError, ReadSlice};
 
 use super::epochs;
 use super::errors;
@@ -38,11 +38,18 @@ pub(super) struct Look {
     pub(super) records: Option<ReadSlice>,
     /// Whether the partition is not here at all: Kafka lists those last.
     pub(super) unknown: bool,
+    /// Whether more records are there than a look can give: it ended with its segment.
+    pub(super) behind: bool,
 }
 
 impl Look {
-    /// Whether a waiting client must hear of it at once.
+    /// Whether a client must hear of it at once: it waits for nothing that could still come.
     pub(super) fn is_urgent(&self) -> bool {
+        self.is_special() || self.behind
+    }
+
+    /// Whether it is an error or a divergence.
+    pub(super) fn is_special(&self) -> bool {
         self.answer.error_code != errors::NONE || self.answer.diverging.is_some()
     }
 }
@@ -52,6 +59,8 @@ impl Look {
 pub(super) struct LookLimits {
     /// What the reader may see.
     pub(super) isolation: IsolationLevel,
+    /// Record bytes that the client waits for.
+    pub(super) bytes_min: usize,
     /// Room left in the whole answer.
     pub(super) bytes_max: usize,
     /// Whether the first batch is due even when it is larger than the limits.
@@ -139,7 +148,7 @@ fn failed(partition: i32, error_code: i16) -> Look {
         diverging: None,
         current_leader: None,
     };
-    Look { answer, records: None, unknown: false }
+    Look { answer, records: None, unknown: false, behind: false }
 }
 
 fn read(
@@ -169,7 +178,7 @@ fn read(
         diverging: None,
         current_leader: None,
     };
-    let mut look = Look { answer, records: None, unknown: false };
+    let mut look = Look { answer, records: None, unknown: false, behind: false };
     if fetch.last_fetched_epoch >= 0 {
         look.answer.diverging = divergence(partition, fetch)?;
         if look.answer.diverging.is_some() {
@@ -191,24 +200,19 @@ fn read(
     if is_first_batch_cut(&records) {
         return Ok(look);
     }
-    look.answer.records_bytes = records.len_bytes();
-    if committed {
-        look.answer.aborted = Some(aborted(partition, from, &records)?);
-    }
+    let bytes = records.len_bytes();
+    look.answer.records_bytes = bytes;
     look.records = Some(records);
+    if committed || bytes < limits.bytes_min.min(bytes_max) {
+        let upper = log.upper_bound_offset(from, bytes).map_err(|error| read_code(&error))?;
+        look.behind = bytes < bytes_max && upper < until;
+        if committed {
+            // Exactly the range that the records may cover.
+            let aborted = log.aborted_transactions(from, upper);
+            look.answer.aborted = Some(aborted.map_err(|error| read_code(&error))?);
+        }
+    }
     Ok(look)
-}
-
-/// Aborted transactions in exactly the range that `records` may cover.
-fn aborted(
-    partition: &Partition,
-    from: Offset,
-    records: &ReadSlice,
-) -> Result<Vec<AbortedTransaction>, i16> {
-    let upper = partition.log.upper_bound_offset(from, records.len_bytes());
-    upper
-        .and_then(|upper| partition.log.aborted_transactions(from, upper))
-        .map_err(|error| read_code(&error))
 }
 
 /// Where the reader's history leaves ours, by the epoch of its last batch (KIP-595).
