@@ -6,8 +6,8 @@
 //! their own, so that readers with nothing to read cannot keep others from asking. A receive takes
 //! room as bytes arrive, not as announced, and holds what it has while it waits for more. Were all
 //! room held that way, nobody could finish: so one receive at a time may go beyond the budget, up to
-//! the largest request. Answers are counted when they are made, whatever the room, and no request
-//! is begun while there is none; so they exceed it by at most one answer a core.
+//! the largest request. Answers are counted when they are made, whatever the room. While there is
+//! none, no request is begun but those that hold memory: theirs comes back for the answer's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

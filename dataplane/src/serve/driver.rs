@@ -330,7 +330,8 @@ impl ServeDriver {
                     break;
                 }
                 Framing::Frame(len) if reading => {
-                    if !self.shared.budget.has_room() {
+                    // Who holds memory goes on whatever the room: its memory comes back.
+                    if !connection.frames.holds_memory() && !self.shared.budget.has_room() {
                         self.starve(core, slot);
                         return;
                     }

@@ -343,9 +343,9 @@ fn a_reader_that_takes_nothing_is_disconnected_and_others_are_served() {
     let all = fetch_body(12, "", 0, 0).with_topics(topics);
     slow.write_all(&request_frame(1, 12, 1, &all)).expect("sent");
     let deadline = std::time::Instant::now() + PATIENCE;
+    let mut other = served.connect();
     while served.dataplane.counters().total.connections_closed == 0 {
         assert!(std::time::Instant::now() < deadline, "the slow reader stays");
-        let mut other = served.connect();
         other.write_all(&fetch(12, 1, "t0", 0, 0)).expect("sent");
         assert!(records(answer(&mut other), 12).len() > 900_000);
         std::thread::sleep(Duration::from_millis(20));

@@ -111,6 +111,11 @@ impl FrameBuffer {
         self.filled > 0
     }
 
+    /// Whether it is larger than that of an idle connection.
+    pub(super) fn holds_memory(&self) -> bool {
+        self.buffer.len() > IDLE_BUFFER_BYTES
+    }
+
     /// Whether this buffer is the one that went beyond the node's budget.
     pub(super) fn is_beyond_budget(&self) -> bool {
         self.charge.is_beyond()
