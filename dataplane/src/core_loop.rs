@@ -28,9 +28,7 @@ const SHUTDOWN_STEP: Duration = Duration::from_millis(20);
 
 /// What a driver may use while it runs.
 pub(crate) struct CoreContext<'a> {
-    /// This core.
-    pub(crate) core: CoreId,
-    /// Its ring.
+    /// The core's ring.
     pub(crate) ring: &'a mut Ring,
     /// The time of this turn.
     pub(crate) now: Instant,
@@ -186,7 +184,6 @@ impl Core {
 
     fn context(&mut self) -> CoreContext<'_> {
         CoreContext {
-            core: self.parts.core,
             ring: &mut self.ring,
             now: self.now,
             table: &self.parts.table,
