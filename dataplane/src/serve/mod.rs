@@ -18,6 +18,8 @@ mod fetch_tests;
 mod frames;
 mod list_offsets;
 mod listener;
+#[cfg(test)]
+mod lookup_tests;
 mod outgoing;
 mod produce;
 mod requests;

@@ -111,12 +111,6 @@ impl Waiters {
         Some((node.slot, &mut node.watch, next))
     }
 
-    /// Whether nobody waits.
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.heads.is_empty() && self.free.len() == self.nodes.len()
-    }
-
     fn node_mut(&mut self, index: u32) -> Option<&mut Node> {
         self.nodes.get_mut(index as usize)?.as_mut()
     }
@@ -124,4 +118,59 @@ impl Waiters {
 
 fn key_of(partition: &Arc<Partition>) -> usize {
     Arc::as_ptr(partition) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fetch::PendingFetch;
+    use super::super::testing::{Local, Node, partition_from, request};
+    use super::*;
+
+    fn slots(waiters: &mut Waiters, partition: &Arc<Partition>) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut next = waiters.first(partition);
+        while let Some(index) = next {
+            let (slot, _, following) = waiters.visit(index).expect("a chained node");
+            found.push(slot);
+            next = following;
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Registers a connection for the topics named.
+    fn wait(node: &Node, waiters: &mut Waiters, slot: u32, topics: &[&str]) -> Chain {
+        let partitions: Vec<_> = topics.iter().map(|name| (*name, partition_from(0, 0))).collect();
+        let mut fetch = PendingFetch::new(request(&partitions), 12, 0, node.environment());
+        assert!(fetch.look(node.environment()).is_none());
+        let mut chain = Chain::default();
+        for watch in fetch.watches() {
+            waiters.add(slot, &mut chain, watch);
+        }
+        chain
+    }
+
+    #[test]
+    fn connections_are_found_by_partition_until_they_are_removed() {
+        let node = Node::new();
+        let locals: Vec<Local> = ["a", "b", "c"].map(|name| node.add(name, 0)).into();
+        let at = |waiters: &mut Waiters| -> Vec<Vec<u32>> {
+            locals.iter().map(|local| slots(waiters, &local.partition)).collect()
+        };
+        let mut waiters = Waiters::default();
+        let first = wait(&node, &mut waiters, 1, &["a", "b"]);
+        let second = wait(&node, &mut waiters, 2, &["b", "c"]);
+        let third = wait(&node, &mut waiters, 3, &["b"]);
+        assert_eq!(at(&mut waiters), [vec![1], vec![1, 2, 3], vec![2]]);
+        waiters.remove(second);
+        assert_eq!(at(&mut waiters), [vec![1], vec![1, 3], vec![]]);
+        let again = wait(&node, &mut waiters, 4, &["c", "b", "a"]);
+        assert_eq!(at(&mut waiters), [vec![1, 4], vec![1, 3, 4], vec![4]]);
+        assert_eq!(waiters.nodes.len(), 6, "freed nodes are used again");
+        for chain in [first, third, again] {
+            waiters.remove(chain);
+        }
+        assert_eq!(at(&mut waiters), [vec![0; 0], vec![], vec![]]);
+        assert!(waiters.heads.is_empty() && waiters.free.len() == waiters.nodes.len());
+    }
 }
