@@ -217,8 +217,13 @@ impl Log {
     fn remove(&self, removed: impl IntoIterator<Item = Arc<Segment>>) -> Result<(), AppendError> {
         let folder = self.reader.folder();
         for segment in removed {
-            segment.end();
-            remove_segment(&folder, segment.base()).map_err(|error| self.io_error(error))?;
+            let ended = segment.end();
+            let path = SegmentFile::Log.path(&folder, segment.base());
+            let capacity = u64::from(self.config.segment_bytes_max);
+            self.storage
+                .retire(self.directory, &path, (ended, segment.len_bytes()), capacity)
+                .and_then(|()| remove_segment(&folder, segment.base()))
+                .map_err(|error| self.io_error(error))?;
         }
         Ok(())
     }
