@@ -2,6 +2,7 @@
 
 mod log;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -19,8 +20,13 @@ enum Command {
     Log(log::LogArgs),
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    match CommandLine::parse().command {
+fn main() -> ExitCode {
+    let result = match CommandLine::parse().command {
         Command::Log(arguments) => log::run(&arguments),
-    }
+    };
+    result.unwrap_or_else(|error| {
+        // A message names its cause already; a backtrace helps nobody at a terminal.
+        let _ = writeln!(std::io::stderr(), "longhaul: {error}");
+        ExitCode::FAILURE
+    })
 }
