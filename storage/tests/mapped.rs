@@ -20,8 +20,8 @@ fn stock_the_pool(storage: &Arc<Storage>, base: i64) {
     name.topic = Arc::from("donor");
     let id = common::topic_id();
     let mut log = storage.create_log(&name, id, Offset(base), config()).unwrap();
-    for number in 0..300 {
-        log.append(&batch_of(base + number * 10, 10, 0, 1000), &ANY_EPOCH).unwrap();
+    for number in 0..1000 {
+        log.append(&batch_of(base + number * 10, 10, 0, 300), &ANY_EPOCH).unwrap();
     }
     storage.delete_log(log).unwrap();
     storage.checkpoint().unwrap();
