@@ -1,7 +1,12 @@
 //! What stops one partition, and leaves the others going.
 
-use storage::{LeaderEpoch, Offset};
+use bytes::BufMut;
+use kafka_protocol::messages::FetchResponse;
+use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::protocol::Encodable;
+use storage::{AppendError, LeaderEpoch, Offset, TopicId, TopicPartition};
 
+use super::super::lane::fault_of;
 use super::pair::{BROKER, EPOCH, Pair, batch, batch_of, encode, stored, told};
 use crate::handle::{BrokerId, CursorFault, LeaderHint, LogRepair, Resume};
 use crate::wire::{LeaderAndEpoch, NodeEndpoint};
@@ -194,4 +199,53 @@ fn mirror_of_a_log_that_starts_inside_a_batch_begins_with_that_batch() {
     pair.answer(slot, &asked, vec![told(&a, 5, batch(0, 5)).log_start(2)]);
     assert!(pair.events().is_empty());
     assert_eq!((a.log.log_start(), a.log.log_end()), (Offset(2), Offset(5)));
+}
+
+#[test]
+fn nearer_replica_is_reported_with_nothing_stored() {
+    let mut pair = Pair::new();
+    let slot = pair.tail();
+    let a = pair.assign("a", 0);
+    let hex: String = a.topic_id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    for (replica, faults) in [(BROKER.0, 0), (3, 1)] {
+        let asked = pair.request(slot);
+        let fields = PartitionData::default()
+            .with_partition_index(0)
+            .with_high_watermark(1000)
+            .with_preferred_read_replica(replica.into())
+            .with_records(Some(Vec::new().into()));
+        let topic = FetchableTopicResponse::default()
+            .with_topic_id(hex.parse().unwrap())
+            .with_partitions(vec![fields]);
+        let answer = FetchResponse::default().with_session_id(7).with_responses(vec![topic]);
+        let mut frame = bytes::BytesMut::new();
+        frame.put_i32(0);
+        frame.put_i32(asked.correlation_id);
+        frame.put_u8(0);
+        answer.encode(&mut frame, asked.version).unwrap();
+        let length = u32::try_from(frame.len() - 4).unwrap();
+        frame[..4].copy_from_slice(&length.to_be_bytes());
+        pair.deliver(slot, &frame);
+        let expected = ("a-0".to_owned(), CursorFault::ReadFrom { broker: BrokerId(3) });
+        assert_eq!(pair.faults(), vec![expected; faults]);
+    }
+}
+
+#[test]
+fn topic_without_id_cannot_be_fetched_by_id() {
+    let mut pair = Pair::new();
+    let _slot = pair.tail();
+    let _partition = pair.assign_as("a", TopicId::ZERO, 0, 0);
+    let fault = CursorFault::Broker { code: 100, hint: None };
+    assert_eq!(pair.faults(), [("a-0".to_owned(), fault)]);
+}
+
+#[test]
+fn faults_tell_what_helps() {
+    let partition = TopicPartition { topic: "a".into(), partition: 0 };
+    let full = || std::io::Error::from_raw_os_error(libc::ENOSPC);
+    let error = AppendError::DiskFull { partition: partition.clone(), source: full() };
+    assert!(matches!(fault_of(&error), CursorFault::DiskFull(_)));
+    let error = AppendError::Io { partition, source: full() };
+    assert!(matches!(fault_of(&error), CursorFault::Disk(_)));
 }

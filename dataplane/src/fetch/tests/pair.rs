@@ -204,8 +204,17 @@ impl Pair {
         log_start: i64,
     ) -> Arc<Partition> {
         let mut id = [7; 16];
-        id[..topic.len().min(16)].copy_from_slice(&topic.as_bytes()[..topic.len().min(16)]);
-        let id = TopicId(id);
+        id[..topic.len()].copy_from_slice(topic.as_bytes());
+        self.assign_as(topic, TopicId(id), partition, log_start)
+    }
+
+    pub(super) fn assign_as(
+        &mut self,
+        topic: &str,
+        id: TopicId,
+        partition: i32,
+        log_start: i64,
+    ) -> Arc<Partition> {
         let name = TopicPartition { topic: Arc::from(topic), partition };
         let config = LogConfig {
             segment_bytes_max: 64 << 20,
