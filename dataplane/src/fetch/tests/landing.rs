@@ -255,3 +255,25 @@ fn taking_what_is_not_here_gives_nothing() {
     assert!(take(&mut pair, &a).lock().unwrap().take().unwrap().is_none());
     assert_eq!(a.advertised_epoch(), LeaderEpoch(0));
 }
+
+#[test]
+fn partition_parked_inside_its_records_keeps_whole_batches_only() {
+    let mut pair = Pair::new();
+    let slot = pair.tail();
+    let (a, b) = (pair.assign("a", 0), pair.assign("b", 0));
+    let asked = pair.request(slot);
+    let records = [batch(0, 3), batch(3, 3), batch(6, 3)].concat();
+    let answer = vec![told(&a, 9, records), told(&b, 1, batch(0, 1))];
+    let frame = encode(&asked, answer, &[], |head| head.session_id = 7);
+    let inside = 100 + batch(0, 3).len() + batch(3, 3).len() / 2;
+    pair.deliver(slot, &frame[..inside]);
+    assert_eq!(a.log.log_end(), Offset(3));
+    pair.engine.park(&a);
+    pair.resume(&a);
+    pair.deliver(slot, &frame[inside..]);
+    assert_eq!((a.log.log_end(), b.log.log_end()), (Offset(3), Offset(1)));
+    let asked = pair.request(slot);
+    assert_eq!(asked.partitions()[0].1.fetch_offset, 3);
+    pair.answer(slot, &asked, vec![told(&a, 9, batch(3, 6))]);
+    assert_eq!(stored(&a.log), [batch(0, 3), batch(3, 6)].concat());
+}
