@@ -7,7 +7,7 @@ use kafka_protocol::protocol::Encodable;
 use storage::{AppendError, LeaderEpoch, Offset, TopicId, TopicPartition};
 
 use super::super::lane::fault_of;
-use super::pair::{BROKER, EPOCH, Pair, batch, batch_of, encode, stored, told};
+use super::pair::{BROKER, EPOCH, Pair, assert_stored, batch, batch_of, encode, told};
 use crate::handle::{BrokerId, CursorFault, LeaderHint, LogRepair, Resume};
 use crate::wire::{LeaderAndEpoch, NodeEndpoint};
 
@@ -91,7 +91,7 @@ fn batch_of_an_unconfirmed_epoch_is_not_stored_until_the_epoch_is_confirmed() {
     assert_eq!((asked.single().fetch_offset, asked.single().current_leader_epoch), (2, newer.0));
     let other = batch_of(2, 5, newer, 500);
     pair.answer(slot, &asked, vec![told(&a, 7, other.clone())]);
-    assert_eq!(stored(&a.log), [batch(0, 2), other].concat());
+    assert_stored(&a.log, &[batch(0, 2), other].concat(), "");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn bad_batch_is_fetched_once_more_from_scratch_and_then_quarantined_alone() {
     let asked = pair.request(slot);
     pair.answer(slot, &asked, vec![told(&b, 3, batch(2, 1))]);
     assert_eq!(b.log.log_end(), Offset(3));
-    assert_eq!(stored(&a.log), batch(0, 2));
+    assert_stored(&a.log, &batch(0, 2), "");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn batch_damaged_on_the_way_is_stored_when_it_comes_whole() {
     let asked = pair.request(slot);
     assert_eq!(asked.single().fetch_offset, 0);
     pair.answer(slot, &asked, vec![told(&a, 1000, batch(0, 2))]);
-    assert_eq!(stored(&a.log), batch(0, 2));
+    assert_stored(&a.log, &batch(0, 2), "");
     assert!(pair.events().is_empty());
 }
 
@@ -171,7 +171,7 @@ fn batch_that_overlaps_the_log_is_not_stored() {
         pair.answer(slot, &asked, vec![told(&a, 4, batch(2, 2))]);
     }
     assert!(matches!(&pair.faults()[..], [(_, CursorFault::BadBatch(_))]));
-    assert_eq!(stored(&a.log), batch(0, 3));
+    assert_stored(&a.log, &batch(0, 3), "");
 }
 
 #[test]

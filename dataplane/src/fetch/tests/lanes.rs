@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use storage::Offset;
 
-use super::pair::{BROKER, EPOCH, Pair, batch, encode, settings, stored, told};
+use super::pair::{BROKER, EPOCH, Pair, assert_stored, batch, encode, settings, told};
 use crate::handle::{Event, LaneKind, LogRepair, Resume};
 
 #[test]
@@ -98,7 +98,7 @@ fn cursor_that_is_far_behind_moves_to_a_catch_up_lane_and_back() {
     pair.answer(tail, &asked, Vec::new());
     let asked = pair.request(tail);
     assert_eq!((asked.single().fetch_offset, asked.forgotten()), (1000, 0));
-    assert_eq!(stored(&a.log), [batch(0, 2), batch(2, 900), batch(902, 98)].concat());
+    assert_stored(&a.log, &[batch(0, 2), batch(2, 900), batch(902, 98)].concat(), "");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn answer_to_a_request_from_before_a_repair_is_not_taken_for_the_next_ones() {
     pair.answer(slot, &stale, vec![told(&a, 1000, batch(500, 7))]);
     assert_eq!(a.log.log_end(), Offset(500));
     pair.answer(slot, &asked, vec![told(&a, 1000, batch(500, 3))]);
-    assert_eq!(stored(&a.log), batch(500, 3));
+    assert_stored(&a.log, &batch(500, 3), "");
 }
 
 #[test]
