@@ -30,8 +30,15 @@ const fn mirror_range(key: ApiKey) -> ApiRange {
 }
 
 /// What the control plane answers.
-const COLD_APIS: &[ApiRange] =
-    &[range::<MetadataRequest>(0, 13), range::<FindCoordinatorRequest>(0, 6), api_versions::RANGE];
+const COLD_APIS: &[ApiRange] = &[
+    range::<MetadataRequest>(0, 13),
+    range::<FindCoordinatorRequest>(0, 6),
+    api_versions::RANGE,
+    mirror_range(kip1279::CREATE_CLUSTER_MIRROR),
+    mirror_range(kip1279::START_MIRROR_TOPICS),
+    mirror_range(kip1279::LIST_CLUSTER_MIRRORS),
+    mirror_range(kip1279::DESCRIBE_CLUSTER_MIRRORS),
+];
 
 /// What this node answers, on the cores and here, by API key.
 pub(super) fn served_apis() -> impl Iterator<Item = ApiRange> {
