@@ -21,7 +21,6 @@ mod log;
 mod mapping;
 mod reader;
 mod recovery;
-mod recycle;
 mod scan;
 mod segment;
 mod storage;

@@ -7,7 +7,9 @@ use storage::Storage;
 use tracing::info;
 
 use super::call::{Call, CallError};
+use super::init_producer_id::ProducerIds;
 use super::node::{Node, NodeIdentity};
+use crate::groups::{GroupSettings, Groups, OffsetStore};
 use crate::mirror::Mirrors;
 
 /// Told of each partition that the control plane itself appended to, to wake who waits for it.
@@ -16,16 +18,27 @@ pub type PublishedHook = Arc<dyn Fn(&Arc<Partition>) + Send + Sync>;
 /// Why the cold API could not be made ready.
 #[derive(Debug, thiserror::Error)]
 pub enum ColdApiError {
-    /// The log of group offsets cannot be opened or read.
-    #[error("cannot load group offsets: {0}")]
-    Offsets(#[from] storage::OpenError),
+    /// The keeper of group offsets cannot start.
+    #[error("{0}")]
+    Offsets(String),
+    /// The groups' timer cannot start.
+    #[error("cannot start the thread that times groups: {0}")]
+    Timer(std::io::Error),
 }
 
 /// Answers cold requests.
 #[derive(Debug)]
 pub struct ColdApi {
-    pub(super) node: Node,
+    pub(super) broker: Broker,
     pub(super) mirrors: Mirrors,
+}
+
+/// What answers Kafka's own requests.
+#[derive(Debug)]
+pub(super) struct Broker {
+    pub(super) node: Node,
+    pub(super) groups: Groups,
+    pub(super) producer_ids: ProducerIds,
 }
 
 impl ColdApi {
@@ -33,11 +46,12 @@ impl ColdApi {
     pub fn new(
         identity: NodeIdentity,
         table: Arc<PartitionTable>,
-        _storage: Arc<Storage>,
+        storage: Arc<Storage>,
         mirrors: Mirrors,
-        _published: PublishedHook,
+        published: PublishedHook,
     ) -> Result<Self, ColdApiError> {
-        Ok(Self { node: Node { identity, table }, mirrors })
+        let broker = Broker::new(identity, table, storage, published, GroupSettings::default())?;
+        Ok(Self { broker, mirrors })
     }
 
     /// Answers one request. A request that cannot be answered closes its connection, as a Kafka
@@ -58,5 +72,21 @@ impl ColdApi {
     async fn frame(&self, request: &ColdRequest) -> Result<bytes::Bytes, CallError> {
         let (call, body) = Call::read(request)?;
         self.dispatch(&call, body).await
+    }
+}
+
+impl Broker {
+    pub(super) fn new(
+        identity: NodeIdentity,
+        table: Arc<PartitionTable>,
+        storage: Arc<Storage>,
+        published: PublishedHook,
+        settings: GroupSettings,
+    ) -> Result<Self, ColdApiError> {
+        let store = OffsetStore::open(storage, table.clone(), published)
+            .map_err(|error| ColdApiError::Offsets(error.to_string()))?;
+        let groups = Groups::new(store, settings).map_err(ColdApiError::Timer)?;
+        let node = Node { identity, table };
+        Ok(Self { node, groups, producer_ids: ProducerIds::default() })
     }
 }

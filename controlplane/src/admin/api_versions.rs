@@ -15,11 +15,11 @@ use super::errors::KafkaError;
 /// The versions of ApiVersions itself.
 pub(super) const RANGE: ApiRange = ApiRange { key: 18, min: 0, max: 4 };
 
-pub(super) fn answer(call: &Call, body: Bytes) -> Result<Bytes, CallError> {
+pub(super) fn answer(call: &Call, body: &Bytes) -> Result<Bytes, CallError> {
     if call.version < RANGE.min || call.version > RANGE.max {
         return Ok(unsupported(call));
     }
-    call.decode::<ApiVersionsRequest>(&body)?;
+    call.decode::<ApiVersionsRequest>(body)?;
     let api_keys = served_apis()
         .map(|range| {
             ApiVersion::default()

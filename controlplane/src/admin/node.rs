@@ -9,8 +9,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::call::{Call, text};
 
-/// The internal topic that holds group offsets.
-pub(super) const OFFSETS_TOPIC: &str = "__consumer_offsets";
+pub(super) use crate::groups::OFFSETS_TOPIC;
 
 /// "Not asked for", in a field of authorized operations.
 pub(super) const OPERATIONS_NOT_ASKED: i32 = i32::MIN;

@@ -7,3 +7,16 @@
 //! connection as a member that left, and never keep more than the named maxima.
 
 mod classic;
+mod commits;
+mod coordinator;
+mod listing;
+mod offsets;
+mod persisted;
+mod settings;
+mod subscription;
+
+pub(crate) use classic::{JoinAnswer, JoinRequest, MemberIdentity, SyncRequest};
+pub(crate) use commits::{CommitOffset, CommitRequest};
+pub(crate) use coordinator::Groups;
+pub(crate) use offsets::{Committed, OFFSETS_PARTITIONS, OFFSETS_TOPIC, OffsetStore, TopicOffsets};
+pub(crate) use settings::GroupSettings;

@@ -93,16 +93,15 @@ impl Group {
         generation: i32,
         protocol: (Option<String>, Option<String>),
         leader: Option<String>,
-        members: Vec<(Option<String>, Member)>,
+        members: Vec<Member>,
     ) -> Self {
         let mut group = Self::new(limits);
         group.generation = generation;
         (group.protocol_type, group.protocol) = protocol;
-        for (instance_id, mut member) in members {
-            if let Some(instance_id) = &instance_id {
+        for member in members {
+            if let Some(instance_id) = &member.instance_id {
                 group.instances.insert(instance_id.clone(), member.id.clone());
             }
-            member.instance_id = instance_id;
             group.members.insert(member.id.clone(), member);
         }
         if !group.members.is_empty() {
@@ -121,6 +120,11 @@ impl Group {
     /// Whether what the log has of this group is out of date; clears the mark.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
+    }
+
+    /// What changed could not be written: it is to be written the next time.
+    pub(crate) fn mark_changed(&mut self) {
+        self.changed = true;
     }
 
     /// A member asks for its assignment; the answer may come later, through [`Group::take_answers`].

@@ -36,9 +36,32 @@ pub(crate) struct Member {
 
 impl Member {
     pub(super) fn new(id: String, request: &JoinRequest, now: Millis) -> Self {
-        let mut member = Self {
+        let mut member = Self::bare(id);
+        member.instance_id = request.instance_id.clone();
+        member.take_over(request);
+        member.heard_of(now);
+        member
+    }
+
+    /// A member read back from the log; its session begins now.
+    pub(crate) fn kept(
+        id: String,
+        protocol: (String, Bytes),
+        timeouts_ms: (i32, i32),
+        now: Millis,
+    ) -> Self {
+        let mut member = Self::bare(id);
+        (member.session_timeout_ms, member.rebalance_timeout_ms) = timeouts_ms;
+        member.protocols = vec![protocol];
+        member.is_new = false;
+        member.heard_of(now);
+        member
+    }
+
+    fn bare(id: String) -> Self {
+        Self {
             id,
-            instance_id: request.instance_id.clone(),
+            instance_id: None,
             client_id: String::new(),
             client_host: String::new(),
             session_timeout_ms: 0,
@@ -50,37 +73,7 @@ impl Member {
             joining: None,
             syncing: None,
             owes_sync: false,
-        };
-        member.take_over(request);
-        member.heard_of(now);
-        member
-    }
-
-    /// A member read back from the log; its session begins now.
-    pub(crate) fn restored(
-        id: String,
-        protocol: (String, Bytes),
-        assignment: Bytes,
-        timeouts_ms: (i32, i32),
-        now: Millis,
-    ) -> Self {
-        let mut member = Self {
-            id,
-            instance_id: None,
-            client_id: String::new(),
-            client_host: String::new(),
-            session_timeout_ms: timeouts_ms.0,
-            rebalance_timeout_ms: timeouts_ms.1,
-            protocols: vec![protocol],
-            assignment,
-            session_deadline: 0,
-            is_new: false,
-            joining: None,
-            syncing: None,
-            owes_sync: false,
-        };
-        member.heard_of(now);
-        member
+        }
     }
 
     /// Takes what the request says of the member.

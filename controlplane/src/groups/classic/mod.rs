@@ -25,10 +25,10 @@ mod member;
 mod rebalance;
 mod requests;
 
-pub(super) use group::{Group, GroupState};
-pub(super) use member::{Member, MemberIdentity};
-pub(super) use requests::{
-    Answer, JoinAnswer, JoinRequest, JoinedMember, Limits, Millis, SyncAnswer, SyncRequest, Token,
+pub(crate) use group::{Group, GroupState};
+pub(crate) use member::{Member, MemberIdentity};
+pub(crate) use requests::{
+    Answer, JoinAnswer, JoinRequest, Limits, Millis, SyncAnswer, SyncRequest, Token,
 };
 
 #[cfg(test)]

@@ -440,19 +440,15 @@ fn commits_wait_while_a_generation_has_no_assignment() {
 
 #[test]
 fn a_restored_group_goes_on_where_it_was() {
-    let member = Member::restored(
-        "a".into(),
-        ("range".into(), Bytes::from_static(b"topics")),
-        Bytes::from_static(b"all"),
-        (10_000, 30_000),
-        1_000,
-    );
+    let protocol = ("range".into(), Bytes::from_static(b"topics"));
+    let mut member = Member::kept("a".into(), protocol, (10_000, 30_000), 1_000);
+    member.assignment = Bytes::from_static(b"all");
     let group = Group::restored(
         LIMITS,
         7,
         (Some("consumer".into()), Some("range".into())),
         Some("gone".into()),
-        vec![(None, member)],
+        vec![member],
     );
     let mut scene = Scene { group, now: 1_000, next_token: 0 };
     assert_eq!(scene.group.leader(), Some("a"));
