@@ -3,4 +3,5 @@
 //! A node under test is a child process, as a user runs it; nothing here runs on its cores.
 
 pub mod demo;
+pub mod landing;
 pub mod load;

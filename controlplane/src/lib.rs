@@ -13,10 +13,12 @@ pub mod admin;
 pub mod client;
 pub mod config;
 pub mod discovery;
+mod events;
 pub mod groups;
 pub mod guard;
 mod identity;
 pub mod mirror;
+pub mod node;
 pub mod store;
 
 pub use admin::{ColdApi, NodeIdentity};

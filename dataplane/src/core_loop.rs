@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::counters::CoreCounters;
 use crate::fetch::FetchDriver;
 use crate::handle::{CoreId, EventSink};
-use crate::mailbox::{Command, Letters, Mailbox};
+use crate::mailbox::{Command, Letters, Mailbox, Mailboxes};
 use crate::partition::{Partition, PartitionTable};
 use crate::ring::{Completion, Ring, RingError, Socket, TokenRole};
 use crate::serve::{ServeDriver, ServeShared};
@@ -52,7 +52,7 @@ pub(crate) struct CoreParts {
     /// Where consumers are accepted, on a core that serves.
     pub(crate) listener: Option<Socket>,
     /// Every core's mailbox, by core; this core's own too.
-    pub(crate) mailboxes: Arc<[Arc<Mailbox>]>,
+    pub(crate) mailboxes: Mailboxes,
 }
 
 /// Runs a core on the calling thread until its mailbox is closed.

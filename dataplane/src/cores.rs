@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::core_loop::{self, CoreParts};
 use crate::counters::CoreCounters;
 use crate::handle::{CoreId, DataplaneConfig, EventSink, StartError};
-use crate::mailbox::{self, Command, Mailbox};
+use crate::mailbox::{self, Command, Mailbox, Mailboxes};
 use crate::partition::PartitionTable;
 use crate::ring::{Ring, RingConfig, Socket, Waker};
 use crate::serve::ServeShared;
@@ -46,7 +46,7 @@ pub(crate) fn start(
     listeners: Vec<OwnedFd>,
     table: &Arc<PartitionTable>,
     events: &Arc<dyn EventSink>,
-) -> Result<(Vec<CoreHandle>, Arc<[Arc<Mailbox>]>), StartError> {
+) -> Result<(Vec<CoreHandle>, Mailboxes), StartError> {
     let mut started: Vec<Started> = Vec::with_capacity(config.cores.len());
     for (index, core) in config.cores.iter().enumerate() {
         match start_thread(CoreId(index as u16), core.cpu, core.fetches) {
@@ -60,7 +60,7 @@ pub(crate) fn start(
             }
         }
     }
-    let mailboxes: Arc<[Arc<Mailbox>]> = started
+    let mailboxes: Mailboxes = started
         .iter()
         .map(|core| Arc::new(Mailbox::new(core.handle.id, core.waker.clone())))
         .collect();

@@ -16,7 +16,7 @@ use crate::core_loop::notify_waiters;
 use crate::cores::{self, CoreHandle};
 use crate::counters::Snapshot;
 use crate::listener;
-use crate::mailbox::{Command, Mailbox};
+use crate::mailbox::{Command, Mailboxes};
 use crate::partition::{Partition, PartitionTable};
 use crate::ring::RingError;
 
@@ -315,7 +315,7 @@ const CORES_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Dataplane {
     cores: Vec<CoreHandle>,
-    mailboxes: Arc<[Arc<Mailbox>]>,
+    mailboxes: Mailboxes,
     listen_address: SocketAddr,
     /// Keeps the log directories locked as long as a core may write there.
     _storage: Arc<Storage>,

@@ -66,6 +66,9 @@ pub(crate) struct Letters {
     pub(crate) published: Vec<Arc<Partition>>,
 }
 
+/// Every core's mailbox, by core.
+pub(crate) type Mailboxes = Arc<[Arc<Mailbox>]>;
+
 /// A core's mailbox.
 pub(crate) struct Mailbox {
     core: CoreId,

@@ -1,4 +1,5 @@
 //! The cores as the control plane and the network see them: start, serve, wake, stop.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "test helpers fail by panicking")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -21,6 +21,7 @@ mod log;
 mod mapping;
 mod reader;
 mod recovery;
+mod recycle;
 mod scan;
 mod segment;
 mod storage;

@@ -18,6 +18,9 @@ use crate::storage::Storage;
 use crate::txns::TransactionError;
 use crate::{LeaderEpoch, Offset, TopicId, TopicPartition};
 
+/// A smaller landing is written: a recycled file is for partitions that fill it.
+const MAPPED_LANDING_BYTES_MIN: u32 = 64 * 1024;
+
 /// Per-log settings.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
@@ -204,6 +207,9 @@ impl Log {
         if self.tail.stored == self.tail.published && self.must_roll(len_bytes) {
             self.roll()?;
         }
+        if self.tail.stored == 0 && self.tail.mapped.is_none() {
+            self.start_recycled(len_bytes)?;
+        }
         Ok(self.tail.mapped.clone().map_or(LandingTarget::Copy, LandingTarget::Mapped))
     }
 
@@ -331,6 +337,27 @@ impl Log {
         });
         self.active.release();
         self.start_tail(next);
+        Ok(())
+    }
+
+    /// Puts a recycled file in place of the active segment's empty one, if there is one and the
+    /// landing is worth it.
+    fn start_recycled(&mut self, len_bytes: u32) -> Result<(), AppendError> {
+        if len_bytes < MAPPED_LANDING_BYTES_MIN {
+            return Ok(());
+        }
+        let segment_bytes = u64::from(self.config.segment_bytes_max);
+        let ready = self.storage.take_recycled(self.directory, u64::from(len_bytes), segment_bytes);
+        let Some(ready) = ready else { return Ok(()) };
+        let path = SegmentFile::Log.path(&self.reader.folder(), self.active.base());
+        ready.place(&path).map_err(|error| self.io_error(error))?;
+        self.active.reopen();
+        self.active.adopt(
+            self.reader.budget(),
+            Arc::clone(&ready.file),
+            Arc::clone(&ready.mapping),
+        );
+        self.tail.mapped = Some(MappedTail::new(ready.mapping, 0));
         Ok(())
     }
 

@@ -174,9 +174,13 @@ impl<'a> Recovery<'a> {
             }
             create_segment_files(self.folder, self.log_start, &[])?;
             self.state = new_state(Segment::new(self.log_start, 0));
+            self.state.epochs_changed = true;
             self.end = self.log_start;
             self.last_batch = None;
             self.since_index_bytes = 0;
+        }
+        if self.last_batch.is_none() {
+            self.last_batch = last_batch_of(self.folder, &self.state.segments)?;
         }
         self.state.epochs_changed |= self.state.epochs.truncate_from_end(self.end);
         self.state.epochs_changed |= self.state.epochs.truncate_from_start(self.log_start);
@@ -447,6 +451,27 @@ pub(crate) fn resume_tail(
         last_batch: recovery.last_batch,
         since_index_bytes: recovery.since_index_bytes,
     })
+}
+
+/// The last batch of a log whose newest segment may be empty.
+pub(crate) fn last_batch_of(
+    folder: &Path,
+    segments: &[Arc<Segment>],
+) -> io::Result<Option<BatchInfo>> {
+    let Some(segment) = segments.iter().rfind(|segment| segment.len_bytes() > 0) else {
+        return Ok(None);
+    };
+    let (base, end) = (segment.base(), segment.len_bytes());
+    let index = SegmentFile::OffsetIndex.path(folder, base);
+    let fits = |entry: &OffsetEntry| u64::from(entry.position) < end;
+    let start = resume_index(&index, true, fits, |_, _| true)?.last();
+    let log = File::open(SegmentFile::Log.path(folder, base))?;
+    let mut last = None;
+    scan_headers(&log, start.map_or(0, |entry| u64::from(entry.position)), end, |_, info| {
+        last = Some(info.clone());
+        ControlFlow::<()>::Continue(())
+    })?;
+    Ok(last)
 }
 
 /// Drops index entries of transactions that were aborted at or past `end`.

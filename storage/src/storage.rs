@@ -21,7 +21,8 @@ use crate::files::{
 use crate::log::{AppendError, Log, LogConfig, LogParts, create_segment_files};
 use crate::reader::{LogReader, ReaderParts};
 use crate::recovery::{new_state, recover};
-use crate::segment::{Segment, SegmentFile};
+use crate::recycle::{ReadyFile, RecyclePool};
+use crate::segment::{Ended, Segment, SegmentFile};
 use crate::{Offset, TopicId, TopicPartition};
 
 /// Ends the name of a folder that is being deleted.
@@ -110,6 +111,7 @@ pub struct Storage {
 struct Directory {
     root: Arc<Path>,
     checkpoint: Checkpoint,
+    pool: RecyclePool,
     /// Locked as long as it is open.
     _lock: File,
 }
@@ -132,10 +134,12 @@ impl Storage {
     /// Locks and reads the directories; creates them if missing.
     pub fn open(config: StorageConfig) -> Result<Arc<Self>, OpenError> {
         let budget = Budget::new(config.descriptors_max, config.mappings_max);
+        let recycle_bytes_max =
+            config.recycle_bytes_max / u64::try_from(config.directories.len().max(1)).unwrap_or(1);
         let mut directories = Vec::new();
         let mut logs = HashMap::new();
         for (number, path) in config.directories.iter().enumerate() {
-            let directory = open_directory(path)?;
+            let directory = open_directory(path, &budget, recycle_bytes_max)?;
             let found = find_partitions(path).map_err(|error| at(path, error))?;
             directory.checkpoint.retain(|partition| found.contains_key(partition));
             for (partition, topic_id) in found {
@@ -273,12 +277,17 @@ impl Storage {
         let partition = log.partition();
         let folder = log.reader().folder();
         let segments = log.reader().read_state().segments.clone();
-        for segment in &segments {
-            segment.end();
-        }
+        let ended: Vec<_> = segments.iter().map(|segment| segment.end()).collect();
         let doomed = directory.root.join(deleted_name(&partition));
         fs::rename(&folder, &doomed).map_err(|error| log.io_error(error))?;
         directory.checkpoint.forget(&partition);
+        for (segment, ended) in segments.iter().zip(ended) {
+            let path = SegmentFile::Log.path(&doomed, segment.base());
+            let capacity = u64::from(log.config.segment_bytes_max);
+            if let Err(error) = directory.pool.retire(&path, ended, segment.len_bytes(), capacity) {
+                tracing::warn!(%partition, %error, "a segment cannot be recycled");
+            }
+        }
         drop(log);
         self.lock().remove(&partition);
         let removed = fs::remove_dir_all(&doomed);
@@ -315,6 +324,18 @@ impl Storage {
                 changed
             });
             written.map_err(|error| at(&directory.root, error))?;
+            directory.pool.make_ready();
+        }
+        Ok(())
+    }
+
+    /// Makes up to `count` mapped segment files of zeros ready in each directory, as far as
+    /// `recycle_bytes_max` allows, so that landings need not wait for deleted segments to come
+    /// back. Takes long: it writes every byte.
+    pub fn warm(&self, segment_bytes: u32, count: usize) -> Result<(), OpenError> {
+        for directory in &self.directories {
+            let filled = directory.pool.fill(u64::from(segment_bytes), count);
+            filled.map_err(|error| at(&directory.root, error))?;
         }
         Ok(())
     }
@@ -354,6 +375,27 @@ impl Storage {
         entry: CheckpointEntry,
     ) -> io::Result<()> {
         self.directories[number].checkpoint.append(reader.partition(), entry, true)
+    }
+
+    /// A recycled file with room for `len_bytes`.
+    pub(crate) fn take_recycled(
+        &self,
+        number: usize,
+        len_bytes: u64,
+        segment_bytes: u64,
+    ) -> Option<ReadyFile> {
+        self.directories[number].pool.take(len_bytes, segment_bytes)
+    }
+
+    /// Gives a deleted segment's log file up for reuse.
+    pub(crate) fn retire(
+        &self,
+        number: usize,
+        path: &Path,
+        (ended, len_bytes): (Ended, u64),
+        capacity_bytes: u64,
+    ) -> io::Result<()> {
+        self.directories[number].pool.retire(path, ended, len_bytes, capacity_bytes)
     }
 
     /// Takes a log off the registry of open ones.
@@ -469,7 +511,11 @@ fn at(path: &Path, source: io::Error) -> OpenError {
     OpenError::Io { path: path.to_path_buf(), source }
 }
 
-fn open_directory(path: &Path) -> Result<Directory, OpenError> {
+fn open_directory(
+    path: &Path,
+    budget: &Arc<Budget>,
+    recycle_bytes_max: u64,
+) -> Result<Directory, OpenError> {
     let private = path.join(PRIVATE_FOLDER);
     fs::create_dir_all(&private).map_err(|error| at(path, error))?;
     // Created as a broker does, so that one started on the directory finds it taken.
@@ -488,7 +534,9 @@ fn open_directory(path: &Path) -> Result<Directory, OpenError> {
     if damaged > 0 {
         tracing::warn!(path = %path.display(), damaged, "checkpoint damaged: logs are scanned");
     }
-    Ok(Directory { root, checkpoint, _lock: lock })
+    let pool =
+        RecyclePool::open(path, budget, recycle_bytes_max).map_err(|error| at(path, error))?;
+    Ok(Directory { root, checkpoint, pool, _lock: lock })
 }
 
 /// Removes folders whose deletion or creation was cut short.

@@ -14,11 +14,12 @@ use std::sync::Arc;
 use crate::Offset;
 use crate::batch::{BatchInfo, BatchLimits, BatchValidator};
 use crate::checkpoint::{CheckpointEntry, RecoveryPoint};
-use crate::files::{remove_if_there, sync_folder};
+use crate::epochs::EpochCache;
+use crate::files::{LEADER_EPOCH_CHECKPOINT, remove_if_there, sync_folder, write_atomically};
 use crate::index::IndexTail;
 use crate::landing::{Expected, Landing};
 use crate::log::{AppendError, Log, create_segment_files};
-use crate::recovery::{keep_aborted_below, remove_segment, resume_tail};
+use crate::recovery::{keep_aborted_below, last_batch_of, remove_segment, resume_tail};
 use crate::scan::scan_headers;
 use crate::segment::{Ended, Segment, SegmentFile, read_exact_at};
 use crate::txns::OpenTransactions;
@@ -50,7 +51,9 @@ impl Log {
         let cut = self.find_cut(offset).map_err(|error| self.io_error(error))?;
         match cut {
             Some(cut) if cut.end > self.reader.log_start() => self.cut_at(cut),
-            _ => self.reset_to(offset),
+            // The first batch held the offset: the log is empty where it started.
+            Some(_) => self.reset_to(self.reader.log_start().min(offset)),
+            None => self.reset_to(offset),
         }
     }
 
@@ -63,13 +66,17 @@ impl Log {
         let recovery = RecoveryPoint { offset, segment: offset, position: 0 };
         let entry = CheckpointEntry { log_start: offset, recovery, open: Box::default() };
         self.note(entry)?;
+        let epochs = self.reader.folder().join(LEADER_EPOCH_CHECKPOINT);
+        write_atomically(&epochs, &EpochCache::default().encode())
+            .map_err(|error| self.io_error(error))?;
         let first = Segment::new(offset, 0);
         let removed = self.reader.update_to((offset, offset), |state| {
             state.generation += 1;
             state.offsets = IndexTail::default();
             state.times = IndexTail::default();
             state.largest = None;
-            state.epochs_changed |= state.epochs.clear();
+            state.epochs.clear();
+            state.epochs_changed = false;
             state.open.clear();
             std::mem::replace(&mut state.segments, vec![Arc::clone(&first)])
         });
@@ -203,7 +210,10 @@ impl Log {
         let resumed = resume_tail(&folder, base, position, end, interval)?;
         sync_folder(&folder)?;
         self.tail.since_index_bytes = resumed.since_index_bytes;
-        self.last_batch = resumed.last_batch;
+        self.last_batch = match resumed.last_batch {
+            None => last_batch_of(&folder, &self.reader.read_state().segments.clone())?,
+            last_batch => last_batch,
+        };
         self.reader.update(|state| {
             state.offsets = resumed.offsets;
             state.times = resumed.times;
@@ -217,8 +227,13 @@ impl Log {
     fn remove(&self, removed: impl IntoIterator<Item = Arc<Segment>>) -> Result<(), AppendError> {
         let folder = self.reader.folder();
         for segment in removed {
-            segment.end();
-            remove_segment(&folder, segment.base()).map_err(|error| self.io_error(error))?;
+            let ended = segment.end();
+            let path = SegmentFile::Log.path(&folder, segment.base());
+            let capacity = u64::from(self.config.segment_bytes_max);
+            self.storage
+                .retire(self.directory, &path, (ended, segment.len_bytes()), capacity)
+                .and_then(|()| remove_segment(&folder, segment.base()))
+                .map_err(|error| self.io_error(error))?;
         }
         Ok(())
     }

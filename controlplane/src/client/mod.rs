@@ -7,6 +7,7 @@
 //! knows how to build towards a source are reads.
 
 mod address;
+mod admin;
 mod calls;
 mod codes;
 mod connection;
@@ -17,6 +18,9 @@ mod source;
 mod versions;
 
 pub use address::{Address, AddressError};
+pub use admin::{
+    AdminClient, AdminClientError, Described, MirrorRow, MirrorSummary, RefusedTopic, StartedTopics,
+};
 pub use calls::{
     BrokerAddress, ClusterMetadata, EpochAnswer, EpochQuestion, OffsetAnswer, OffsetQuestion,
     OffsetSpec, PartitionMetadata, TopicMetadata, TopicSelection,

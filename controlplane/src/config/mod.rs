@@ -3,10 +3,12 @@
 //! Read once, into types whose values are in range; everything that is wrong is reported together,
 //! with the nearest right key for one that does not exist.
 
+mod command;
 mod mirror;
 mod nearest;
 mod node;
 
+pub use command::CommandConfig;
 pub use mirror::{GapPolicy, MirrorConfig, MirrorConfigError, read_properties};
 pub use nearest::nearest;
 pub use node::{

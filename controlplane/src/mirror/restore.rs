@@ -99,6 +99,20 @@ pub fn restore(
     Ok(Restored { mirrors })
 }
 
+impl Restored {
+    /// Closes the logs again: the node could not start after all.
+    pub fn close(self) {
+        let topics = self.mirrors.into_iter().flat_map(|mirror| mirror.topics);
+        for (partition, log) in
+            topics.flat_map(|topic| topic.partitions).filter_map(|partition| partition.opened)
+        {
+            if let Err(error) = log.close() {
+                tracing::warn!(partition = %partition.id, %error, "not closed cleanly");
+            }
+        }
+    }
+}
+
 impl RestoredMirror {
     /// The mirror's topics and entries, placed on these cores.
     pub(super) fn into_entries(

@@ -108,9 +108,10 @@ pub struct Completion {
 
 /// How an operation ended. Memory comes back whatever happened.
 ///
-/// A cancelled operation ends with `ECANCELED`, unless it had ended by itself before. Bytes of the
-/// stream may have been taken by a receive that failed or was cancelled, and sent by a send that
-/// did: a connection cannot be used on after either.
+/// A cancelled operation ends with `ECANCELED`, unless it had ended by itself before. A receive
+/// without `fill` that was cancelled took nothing from the stream, which can be read on. One with
+/// `fill`, and any send, may have moved bytes before it was cancelled or failed: the connection
+/// cannot be used on.
 #[derive(Debug)]
 pub enum Outcome {
     /// A connection was accepted; more follow from the same operation while `more` is set.

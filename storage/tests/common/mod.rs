@@ -14,13 +14,29 @@ use longhaul_storage::{
 pub const ANY_EPOCH: AppendContext = AppendContext { leader_epoch_max: LeaderEpoch::UNKNOWN };
 
 pub fn storage(path: &Path) -> Arc<Storage> {
-    Storage::open(StorageConfig {
+    Storage::open(storage_config(path)).unwrap()
+}
+
+pub fn storage_config(path: &Path) -> StorageConfig {
+    StorageConfig {
         directories: vec![path.to_path_buf()],
         descriptors_max: 64,
         mappings_max: 64,
         recycle_bytes_max: 0,
-    })
-    .unwrap()
+    }
+}
+
+/// Storage with a pool of recycled segments.
+pub fn recycling_storage(path: &Path) -> Arc<Storage> {
+    Storage::open(StorageConfig { recycle_bytes_max: 16 << 20, ..storage_config(path) }).unwrap()
+}
+
+/// Receives `bytes` into the log's mapped tail, as the kernel would: through the same page cache.
+/// `position` is where the tail is in the newest segment's file.
+pub fn receive(root: &Path, position: u64, bytes: &[u8]) {
+    let name = files_of(root, ".log").pop().unwrap();
+    let file = std::fs::File::options().write(true).open(folder(root).join(name)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, position).unwrap();
 }
 
 pub fn config() -> LogConfig {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use storage::{Log, LogConfig, Offset, Storage, StorageConfig, TopicId, TopicPartition};
 
-use super::pair::{Asked, BROKER, EPOCH, LINK, batch_of, encode, settings, stored, told_by};
+use super::pair::{Asked, BROKER, EPOCH, LINK, assert_stored, batch_of, encode, settings, told_by};
 use crate::handle::{
     Assignment, CoreConfig, CoreId, Dataplane, DataplaneConfig, Event, EventSink, LaneId, LaneKind,
     LaneSpec, Resume,
@@ -241,7 +241,7 @@ fn partition_is_carried_byte_for_byte_and_given_back() {
     node.lane(source.address, LaneKind::Tail);
     wait_for_end(&partition, 2000);
     let log = node.take(&partition);
-    assert_eq!(stored(log.reader()), source.bytes_of(0));
+    assert_stored(log.reader(), &source.bytes_of(0), "");
     assert!(node.events.try_recv().is_err());
     log.close().unwrap();
     node.dataplane.shutdown();
@@ -257,7 +257,7 @@ fn partitions_behind_are_carried_over_catch_up_lanes() {
     let partitions: Vec<_> = (0..8).map(|partition| node.assign(partition)).collect();
     for (index, partition) in partitions.iter().enumerate() {
         wait_for_end(partition, 1000);
-        assert_eq!(stored(&partition.log), source.bytes_of(index));
+        assert_stored(&partition.log, &source.bytes_of(index), "");
     }
     node.dataplane.shutdown();
     assert!(node.events.try_recv().is_err());
@@ -286,7 +286,7 @@ fn connections_cut_anywhere_leave_neither_gap_nor_duplicate() {
     }
     assert!(cuts > 10, "{cuts}");
     for (index, partition) in partitions.iter().enumerate() {
-        assert_eq!(stored(&partition.log), source.bytes_of(index));
+        assert_stored(&partition.log, &source.bytes_of(index), "");
     }
     node.dataplane.shutdown();
 }
@@ -306,6 +306,6 @@ fn shutdown_under_load_closes_every_log_at_a_batch() {
             .filter(|(base, _)| *base < end)
             .flat_map(|(_, bytes)| bytes.clone())
             .collect();
-        assert_eq!(stored(&partition.log), expected);
+        assert_stored(&partition.log, &expected, "");
     }
 }

@@ -1,8 +1,13 @@
 //! What stops one partition, and leaves the others going.
 
-use storage::{LeaderEpoch, Offset};
+use bytes::BufMut;
+use kafka_protocol::messages::FetchResponse;
+use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::protocol::Encodable;
+use storage::{AppendError, LeaderEpoch, Offset, TopicId, TopicPartition};
 
-use super::pair::{BROKER, EPOCH, Pair, batch, batch_of, encode, stored, told};
+use super::super::lane::fault_of;
+use super::pair::{BROKER, EPOCH, Pair, assert_stored, batch, batch_of, encode, told};
 use crate::handle::{BrokerId, CursorFault, LeaderHint, LogRepair, Resume};
 use crate::wire::{LeaderAndEpoch, NodeEndpoint};
 
@@ -86,7 +91,7 @@ fn batch_of_an_unconfirmed_epoch_is_not_stored_until_the_epoch_is_confirmed() {
     assert_eq!((asked.single().fetch_offset, asked.single().current_leader_epoch), (2, newer.0));
     let other = batch_of(2, 5, newer, 500);
     pair.answer(slot, &asked, vec![told(&a, 7, other.clone())]);
-    assert_eq!(stored(&a.log), [batch(0, 2), other].concat());
+    assert_stored(&a.log, &[batch(0, 2), other].concat(), "");
 }
 
 #[test]
@@ -135,7 +140,7 @@ fn bad_batch_is_fetched_once_more_from_scratch_and_then_quarantined_alone() {
     let asked = pair.request(slot);
     pair.answer(slot, &asked, vec![told(&b, 3, batch(2, 1))]);
     assert_eq!(b.log.log_end(), Offset(3));
-    assert_eq!(stored(&a.log), batch(0, 2));
+    assert_stored(&a.log, &batch(0, 2), "");
 }
 
 #[test]
@@ -150,7 +155,7 @@ fn batch_damaged_on_the_way_is_stored_when_it_comes_whole() {
     let asked = pair.request(slot);
     assert_eq!(asked.single().fetch_offset, 0);
     pair.answer(slot, &asked, vec![told(&a, 1000, batch(0, 2))]);
-    assert_eq!(stored(&a.log), batch(0, 2));
+    assert_stored(&a.log, &batch(0, 2), "");
     assert!(pair.events().is_empty());
 }
 
@@ -166,7 +171,7 @@ fn batch_that_overlaps_the_log_is_not_stored() {
         pair.answer(slot, &asked, vec![told(&a, 4, batch(2, 2))]);
     }
     assert!(matches!(&pair.faults()[..], [(_, CursorFault::BadBatch(_))]));
-    assert_eq!(stored(&a.log), batch(0, 3));
+    assert_stored(&a.log, &batch(0, 3), "");
 }
 
 #[test]
@@ -194,4 +199,53 @@ fn mirror_of_a_log_that_starts_inside_a_batch_begins_with_that_batch() {
     pair.answer(slot, &asked, vec![told(&a, 5, batch(0, 5)).log_start(2)]);
     assert!(pair.events().is_empty());
     assert_eq!((a.log.log_start(), a.log.log_end()), (Offset(2), Offset(5)));
+}
+
+#[test]
+fn nearer_replica_is_reported_with_nothing_stored() {
+    let mut pair = Pair::new();
+    let slot = pair.tail();
+    let a = pair.assign("a", 0);
+    let hex: String = a.topic_id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    for (replica, faults) in [(BROKER.0, 0), (3, 1)] {
+        let asked = pair.request(slot);
+        let fields = PartitionData::default()
+            .with_partition_index(0)
+            .with_high_watermark(1000)
+            .with_preferred_read_replica(replica.into())
+            .with_records(Some(Vec::new().into()));
+        let topic = FetchableTopicResponse::default()
+            .with_topic_id(hex.parse().unwrap())
+            .with_partitions(vec![fields]);
+        let answer = FetchResponse::default().with_session_id(7).with_responses(vec![topic]);
+        let mut frame = bytes::BytesMut::new();
+        frame.put_i32(0);
+        frame.put_i32(asked.correlation_id);
+        frame.put_u8(0);
+        answer.encode(&mut frame, asked.version).unwrap();
+        let length = u32::try_from(frame.len() - 4).unwrap();
+        frame[..4].copy_from_slice(&length.to_be_bytes());
+        pair.deliver(slot, &frame);
+        let expected = ("a-0".to_owned(), CursorFault::ReadFrom { broker: BrokerId(3) });
+        assert_eq!(pair.faults(), vec![expected; faults]);
+    }
+}
+
+#[test]
+fn topic_without_id_cannot_be_fetched_by_id() {
+    let mut pair = Pair::new();
+    let _slot = pair.tail();
+    let _partition = pair.assign_as("a", TopicId::ZERO, 0, 0);
+    let fault = CursorFault::Broker { code: 100, hint: None };
+    assert_eq!(pair.faults(), [("a-0".to_owned(), fault)]);
+}
+
+#[test]
+fn faults_tell_what_helps() {
+    let partition = TopicPartition { topic: "a".into(), partition: 0 };
+    let full = || std::io::Error::from_raw_os_error(libc::ENOSPC);
+    let error = AppendError::DiskFull { partition: partition.clone(), source: full() };
+    assert!(matches!(fault_of(&error), CursorFault::DiskFull(_)));
+    let error = AppendError::Io { partition, source: full() };
+    assert!(matches!(fault_of(&error), CursorFault::Disk(_)));
 }

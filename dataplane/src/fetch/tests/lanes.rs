@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use storage::Offset;
 
-use super::pair::{Pair, batch, encode, settings, stored, told};
-use crate::handle::{Event, LaneKind};
+use super::pair::{BROKER, EPOCH, Pair, assert_stored, batch, encode, settings, told};
+use crate::handle::{Event, LaneKind, LogRepair, Resume};
 
 #[test]
 fn catch_up_lane_has_many_requests_out_each_for_another_cursor() {
@@ -98,7 +98,7 @@ fn cursor_that_is_far_behind_moves_to_a_catch_up_lane_and_back() {
     pair.answer(tail, &asked, Vec::new());
     let asked = pair.request(tail);
     assert_eq!((asked.single().fetch_offset, asked.forgotten()), (1000, 0));
-    assert_eq!(stored(&a.log), [batch(0, 2), batch(2, 900), batch(902, 98)].concat());
+    assert_stored(&a.log, &[batch(0, 2), batch(2, 900), batch(902, 98)].concat(), "");
 }
 
 #[test]
@@ -223,4 +223,36 @@ fn idle_partitions_cost_nothing_per_answer() {
     }
     assert_eq!(pair.request(slot).single().partition, 17);
     assert!(!pair.events().iter().any(|event| matches!(event, Event::Fault(_))));
+}
+
+#[test]
+fn answer_to_a_request_from_before_a_repair_is_not_taken_for_the_next_ones() {
+    let mut pair = Pair::new();
+    let slot = pair.catch_up();
+    let a = pair.assign("a", 0);
+    let stale = pair.request(slot);
+    let repair = Some(LogRepair::ResetTo(Offset(500)));
+    pair.engine.resume(&a, Resume { broker: BROKER, leader_epoch: EPOCH, repair });
+    let asked = pair.request(slot);
+    assert_eq!(asked.single().fetch_offset, 500);
+    // Its records would fit behind the new end.
+    pair.answer(slot, &stale, vec![told(&a, 1000, batch(500, 7))]);
+    assert_eq!(a.log.log_end(), Offset(500));
+    pair.answer(slot, &asked, vec![told(&a, 1000, batch(500, 3))]);
+    assert_stored(&a.log, &batch(500, 3), "");
+}
+
+#[test]
+fn throttle_time_is_no_silence_of_the_answers_behind_it() {
+    let mut pair = Pair::new();
+    let slot = pair.catch_up();
+    let (a, b) = (pair.assign("a", 0), pair.assign("b", 0));
+    let asked = pair.requests(slot);
+    pair.answer_as(slot, &asked[0], vec![told(&a, 1000, batch(0, 2))], |head| {
+        head.throttle_time_ms = 60_000;
+    });
+    pair.pass(Duration::from_secs(80));
+    assert!(pair.causes().is_empty());
+    pair.answer(slot, &asked[1], vec![told(&b, 1000, batch(0, 2))]);
+    assert_eq!(b.log.log_end(), Offset(2));
 }

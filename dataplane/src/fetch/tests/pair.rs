@@ -29,6 +29,7 @@ use crate::wire::{
 pub(super) const LINK: LinkId = LinkId(1);
 /// The broker of every test.
 pub(super) const BROKER: BrokerId = BrokerId(1);
+const SEGMENT_BYTES: u32 = 8 << 20;
 /// The epoch the control plane confirms.
 pub(super) const EPOCH: LeaderEpoch = LeaderEpoch(5);
 
@@ -175,6 +176,13 @@ impl Pair {
         }
     }
 
+    /// The same with mapped segments at hand, to be received into.
+    pub(super) fn warm() -> Self {
+        let pair = Self::new();
+        pair.storage.warm(SEGMENT_BYTES, 2).unwrap();
+        pair
+    }
+
     /// A tail lane to the broker, at the newest version.
     pub(super) fn tail(&mut self) -> u32 {
         self.lane(LaneKind::Tail, FetchRequest::VERSION_MAX)
@@ -204,11 +212,20 @@ impl Pair {
         log_start: i64,
     ) -> Arc<Partition> {
         let mut id = [7; 16];
-        id[..topic.len().min(16)].copy_from_slice(&topic.as_bytes()[..topic.len().min(16)]);
-        let id = TopicId(id);
+        id[..topic.len()].copy_from_slice(topic.as_bytes());
+        self.assign_as(topic, TopicId(id), partition, log_start)
+    }
+
+    pub(super) fn assign_as(
+        &mut self,
+        topic: &str,
+        id: TopicId,
+        partition: i32,
+        log_start: i64,
+    ) -> Arc<Partition> {
         let name = TopicPartition { topic: Arc::from(topic), partition };
         let config = LogConfig {
-            segment_bytes_max: 64 << 20,
+            segment_bytes_max: SEGMENT_BYTES,
             segment_age_max: Duration::from_secs(3600),
             index_interval_bytes: 4096,
             index_bytes_max: 10 << 20,
@@ -381,8 +398,19 @@ pub(super) fn encode(
     frame
 }
 
-/// All stored bytes.
-pub(super) fn stored(log: &LogReader) -> Vec<u8> {
+/// Compares all stored bytes; `note` says of which case.
+pub(super) fn assert_stored(log: &LogReader, expected: &[u8], note: &str) {
+    let found = stored(log);
+    let same = found.iter().zip(expected).take_while(|(found, wanted)| found == wanted).count();
+    assert!(
+        found == expected,
+        "{} bytes where {} were due, the same up to {same} {note}",
+        found.len(),
+        expected.len()
+    );
+}
+
+fn stored(log: &LogReader) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut from = log.log_start();
     while from < log.log_end() {

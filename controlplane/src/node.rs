@@ -1,0 +1,334 @@
+//! A whole node: storage, cores, control plane, from start to clean stop.
+//!
+//! Owns the order in which things begin and end. Logs are opened and shown before the port is bound;
+//! the port is bound before mirrors run; on a stop, mirrors end first, then the cores, which close
+//! their logs, and the store last.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use dataplane::{
+    Assignment, ColdRequest, ConnectionId, CoreId, Dataplane, LaneSpec, LinkId, LinkSettings,
+    Partition, PartitionTable, Reply, Resume, StartError,
+};
+use storage::{OpenError, Storage};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::admin::{ColdApi, ColdApiError, NodeIdentity};
+use crate::config::{NodeConfig, NodeConfigError};
+use crate::events::{Events, events};
+use crate::identity::random_id;
+use crate::mirror::{Cores, Mirrors, MirrorsContext, RestoreError, Restored, restore};
+use crate::store::{Change, RedbStore, Snapshot, Store, StoreError, StoreWriter};
+
+/// Threads of the control plane; the cores have their own.
+const CONTROL_THREADS: usize = 2;
+
+/// Why a node could not run. Each says what to change.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] NodeConfigError),
+    /// A data directory.
+    #[error(transparent)]
+    Storage(#[from] OpenError),
+    /// The metadata store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What was stored.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The port, the kernel or a thread.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Group offsets.
+    #[error(transparent)]
+    ColdApi(#[from] ColdApiError),
+    /// The control plane's own threads.
+    #[error("cannot start the control plane: {0}")]
+    Runtime(#[from] std::io::Error),
+}
+
+/// Runs a node until SIGTERM or SIGINT, then stops it cleanly. A second signal ends the process at
+/// once.
+pub fn run(config: &NodeConfig) -> Result<(), NodeError> {
+    config.check()?;
+    let storage = Storage::open(config.storage())?;
+    let opened = Opened::open(config, storage)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONTROL_THREADS)
+        .thread_name("control")
+        .enable_all()
+        .build()?;
+    let node = opened.start(config, &runtime)?;
+    runtime.block_on(node.until_stopped())
+}
+
+/// Everything from the disk, before anything runs.
+struct Opened {
+    storage: Arc<Storage>,
+    store: Arc<dyn Store>,
+    cluster_id: String,
+    table: Arc<PartitionTable>,
+    restored: Restored,
+}
+
+impl Opened {
+    fn open(config: &NodeConfig, storage: Arc<Storage>) -> Result<Self, NodeError> {
+        // `check` refuses an empty list.
+        let store = RedbStore::open(&config.data_dirs[0])?;
+        let snapshot = store.load()?;
+        let cluster_id = own_cluster_id(&store, &snapshot)?;
+        let table = Arc::new(PartitionTable::default());
+        let restored = restore(&snapshot, &storage, &table, &config.log())?;
+        Ok(Self { storage, store: Arc::new(store), cluster_id, table, restored })
+    }
+
+    fn start(self, config: &NodeConfig, runtime: &Runtime) -> Result<Node, NodeError> {
+        let _inside = runtime.enter();
+        // Listened for from here on: a signal during the start stops the node right after it.
+        let signals = Signals::listen()?;
+        let (sink, events) = events(config.serve.connections_max);
+        let (table, storage) = (self.table.clone(), self.storage.clone());
+        let started = Dataplane::start(config.dataplane()?, table, storage, Arc::new(sink));
+        let dataplane = match started {
+            Ok(dataplane) => dataplane,
+            Err(error) => {
+                self.restored.close();
+                return Err(error.into());
+            }
+        };
+        let address = dataplane.listen_address();
+        let cores = Arc::new(CoreGate { dataplane: RwLock::new(Some(dataplane)) });
+        let store = StoreWriter::start(self.store)?;
+        let mirrors = Mirrors::start_all(
+            MirrorsContext {
+                cluster_id: self.cluster_id.clone(),
+                defaults: config.mirror.clone(),
+                log_config: config.log(),
+                store: store.clone(),
+                storage: self.storage.clone(),
+                table: self.table.clone(),
+                cores: cores.clone(),
+            },
+            self.restored,
+        );
+        let identity = NodeIdentity {
+            cluster_id: self.cluster_id.clone(),
+            node_id: config.node_id,
+            advertised_host: config.advertised_host.clone(),
+            advertised_port: config.advertised_port.unwrap_or(address.port()),
+        };
+        let published = {
+            let cores = cores.clone();
+            Arc::new(move |partition: &Arc<Partition>| cores.published(partition))
+        };
+        let api =
+            ColdApi::new(identity, self.table, self.storage.clone(), mirrors.clone(), published)?;
+        tracing::info!(%address, cluster_id = self.cluster_id, "listening");
+        let tasks = Tasks::spawn(events, api, &mirrors, &cores, &self.storage, config);
+        Ok(Node { storage: self.storage, store, mirrors, cores, tasks, signals })
+    }
+}
+
+/// A running node.
+struct Node {
+    storage: Arc<Storage>,
+    store: StoreWriter,
+    mirrors: Mirrors,
+    cores: Arc<CoreGate>,
+    tasks: Tasks,
+    signals: Signals,
+}
+
+impl Node {
+    async fn until_stopped(mut self) -> Result<(), NodeError> {
+        let first = self.signals.next().await;
+        tracing::info!(signal = first, "stopping; a second signal ends the process at once");
+        let Self { storage, store, mirrors, cores, tasks, mut signals } = self;
+        let stopping = async {
+            mirrors.shut_down().await;
+            tasks.stop().await;
+            drop(mirrors);
+            let closing = tokio::task::spawn_blocking(move || {
+                cores.shut_down();
+                let checkpoint = storage.checkpoint();
+                store.close();
+                checkpoint
+            });
+            closing.await
+        };
+        // Cancel safety: the stop goes on until it is done or the process ends.
+        tokio::select! {
+            closed = stopping => match closed {
+                Ok(checkpoint) => checkpoint?,
+                Err(panicked) => return Err(NodeError::Runtime(panicked.into())),
+            },
+            second = signals.next() => {
+                tracing::warn!(signal = second, "ended at once; the next start recovers");
+                std::process::exit(1);
+            }
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// What runs beside the mirrors.
+struct Tasks {
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Tasks {
+    fn spawn(
+        events: Events,
+        api: ColdApi,
+        mirrors: &Mirrors,
+        cores: &Arc<CoreGate>,
+        storage: &Arc<Storage>,
+        config: &NodeConfig,
+    ) -> Self {
+        let Events { mut requests, mut reports } = events;
+        let (api, gate) = (Arc::new(api), cores.clone());
+        let answering = async move {
+            // Bounded by the connections: each has one request here at a time. Dropped with this
+            // task, and every unfinished answer with it.
+            let mut answers = JoinSet::new();
+            while let Some(request) = requests.recv().await {
+                answers.spawn(answer(api.clone(), gate.clone(), request));
+                while answers.try_join_next().is_some() {}
+            }
+        };
+        let mirrors = mirrors.clone();
+        let reporting = async move {
+            while let Some((event, others_lost)) = reports.next().await {
+                mirrors.on_event(event).await;
+                if others_lost {
+                    mirrors.resync().await;
+                }
+            }
+        };
+        let storage = storage.clone();
+        let interval = Duration::from_millis(config.storage.checkpoint_interval_ms);
+        let checkpoints = async move {
+            loop {
+                tokio::time::sleep(interval).await;
+                let storage = storage.clone();
+                match tokio::task::spawn_blocking(move || storage.checkpoint()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::error!(%error, "no checkpoint"),
+                    Err(panicked) => tracing::error!(%panicked, "no checkpoint"),
+                }
+            }
+        };
+        let running =
+            vec![tokio::spawn(answering), tokio::spawn(reporting), tokio::spawn(checkpoints)];
+        Self { running }
+    }
+
+    async fn stop(self) {
+        for task in self.running {
+            task.abort();
+            // Aborted is what it should be.
+            let _ = task.await;
+        }
+    }
+}
+
+async fn answer(api: Arc<ColdApi>, cores: Arc<CoreGate>, request: ColdRequest) {
+    let connection = request.connection;
+    let reply = api.answer(request).await;
+    cores.reply(connection, reply);
+}
+
+/// The cores, until they are shut down: whoever comes later finds nobody.
+#[derive(Debug)]
+struct CoreGate {
+    dataplane: RwLock<Option<Dataplane>>,
+}
+
+impl CoreGate {
+    fn with(&self, action: impl FnOnce(&Dataplane)) {
+        if let Some(dataplane) = &*self.dataplane.read().unwrap_or_else(PoisonError::into_inner) {
+            action(dataplane);
+        }
+    }
+
+    fn reply(&self, connection: ConnectionId, reply: Reply) {
+        self.with(|dataplane| dataplane.reply(connection, reply));
+    }
+
+    fn published(&self, partition: &Arc<Partition>) {
+        self.with(|dataplane| dataplane.published(partition));
+    }
+
+    fn shut_down(&self) {
+        let taken = self.dataplane.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(dataplane) = taken {
+            dataplane.shutdown();
+        }
+    }
+}
+
+impl Cores for CoreGate {
+    fn fetch_cores(&self) -> Vec<CoreId> {
+        let mut cores = Vec::new();
+        self.with(|dataplane| cores = dataplane.fetch_cores());
+        cores
+    }
+
+    fn set_link(&self, core: CoreId, link: LinkId, settings: LinkSettings) {
+        self.with(|dataplane| dataplane.set_link(core, link, settings));
+    }
+
+    fn add_lane(&self, core: CoreId, lane: LaneSpec) {
+        self.with(|dataplane| dataplane.add_lane(core, lane));
+    }
+
+    fn assign(&self, core: CoreId, assignment: Assignment) {
+        self.with(|dataplane| dataplane.assign(core, assignment));
+    }
+
+    fn resume(&self, core: CoreId, partition: Arc<Partition>, resume: Resume) {
+        self.with(|dataplane| dataplane.resume(core, partition, resume));
+    }
+
+    fn park(&self, core: CoreId, partition: Arc<Partition>) {
+        self.with(|dataplane| dataplane.park(core, partition));
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        // Cancel safety: a signal that was not received stays pending.
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// This node's own cluster id, made at its first start.
+fn own_cluster_id(store: &dyn Store, snapshot: &Snapshot) -> Result<String, NodeError> {
+    if let Some(known) = &snapshot.cluster_id {
+        return Ok(known.clone());
+    }
+    let made = random_id()?.to_string();
+    store.apply(&[Change::ClusterId(made.clone())])?;
+    Ok(made)
+}
