@@ -173,6 +173,61 @@ fn a_waiting_reader_is_woken_by_a_publish() {
 }
 
 #[test]
+fn a_reader_that_waits_for_more_bytes_is_woken_again() {
+    let served = serve(config());
+    let mut local = served.node.add("orders", 0);
+    let batch_bytes = Batch::at(0, 100).encode().len() as i32;
+    let mut stream = served.connect();
+    let body = fetch_body(12, "orders", 0, 1 << 30).with_min_bytes(batch_bytes * 3);
+    stream.write_all(&request_frame(1, 12, 1, &body)).expect("sent");
+    let mut stored = Vec::new();
+    for offset in 0..3 {
+        // Each publish finds the reader waiting: one that came before it would count at once.
+        std::thread::sleep(Duration::from_millis(20));
+        stored.extend(local.append(&[Batch::at(offset, 100)]));
+        served.dataplane.published(&local.partition);
+    }
+    assert!(records(answer(&mut stream), 12) == stored);
+}
+
+#[test]
+fn no_publish_is_missed_while_a_reader_begins_to_wait() {
+    let served = serve(config());
+    // Looking at the others leaves time between the look at the first and the wait for it.
+    let names: Vec<String> = (0..100).map(|topic| format!("t{topic}")).collect();
+    let mut locals: Vec<_> = names.iter().map(|name| served.node.add(name, 0)).collect();
+    let ask = |offset| {
+        let first = fetch_body(12, "t0", offset, 0).topics;
+        let others = names[1..].iter().flat_map(|name| fetch_body(12, name, 0, 0).topics);
+        let topics = first.into_iter().chain(others).collect();
+        request_frame(1, 12, 1, &fetch_body(12, "", 0, 1 << 30).with_topics(topics))
+    };
+    let mut stream = served.connect();
+    let (go, writer_says) = channel();
+    let (done, reader_done) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for offset in writer_says {
+                stream.write_all(&ask(offset)).expect("sent");
+                assert!(!records(answer(&mut stream), 12).is_empty(), "offset {offset}");
+                done.send(()).expect("the writer waits");
+            }
+        });
+        for offset in 0..500 {
+            // Takes back the interest that the wait before has left.
+            served.dataplane.published(&locals[0].partition);
+            go.send(offset).expect("the reader waits");
+            // From before the request is read to after the reader waits.
+            std::thread::sleep(Duration::from_micros(offset as u64 % 50 * 20));
+            locals[0].append(&[Batch::at(offset, 10)]);
+            served.dataplane.published(&locals[0].partition);
+            reader_done.recv().expect("the reader was woken");
+        }
+        drop(go);
+    });
+}
+
+#[test]
 fn a_wait_ends_at_its_deadline_with_an_empty_answer() {
     let served = serve(config());
     served.node.add("orders", 0);

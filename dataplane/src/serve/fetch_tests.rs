@@ -177,6 +177,25 @@ fn limits_cut_the_last_batch_as_kafka_does() {
 }
 
 #[test]
+fn the_answers_limit_counts_over_its_partitions() {
+    let node = Node::new();
+    let mut locals: Vec<_> = ["a", "b", "c"].map(|name| node.add(name, 0)).into();
+    let bytes = locals.iter_mut().map(|local| local.append(&[Batch::at(0, 100)]).len()).sum();
+    let all = request(&[
+        ("a", partition_from(0, 0)),
+        ("b", partition_from(0, 0)),
+        ("c", partition_from(0, 0)),
+    ]);
+    let total = |max_bytes: usize| -> usize {
+        let response = answer(&node, FetchRequest { max_bytes: max_bytes as i32, ..all.clone() });
+        partitions(&response).iter().map(|(_, partition)| records(partition).len()).sum()
+    };
+    assert_eq!(total(bytes), bytes);
+    assert_eq!(total(bytes - 1), bytes / 3 * 2, "the third batch does not fit");
+    assert_eq!(total(bytes / 3), bytes / 3);
+}
+
+#[test]
 fn an_error_answers_at_once_and_harms_no_other_partition() {
     let node = Node::new();
     node.add("idle", 0);
