@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use longhaul_dataplane::{
     Assignment, BrokerId, CoreConfig, CoreId, Dataplane, DataplaneConfig, Event, EventSink, LaneId,
     LaneKind, LaneSpec, LinkId, LinkSettings, Partition, PartitionTable, Reply, Resume, StartError,
 };
+use rustix::process::{Resource, Rlimit, setrlimit};
 use storage::{
     AppendContext, LeaderEpoch, Log, LogConfig, Offset, Storage, StorageConfig, TopicId,
     TopicPartition,
@@ -76,11 +78,18 @@ fn open_storage(directory: &tempfile::TempDir) -> Arc<Storage> {
 }
 
 fn try_start(config: DataplaneConfig) -> Result<Node, StartError> {
+    let (sender, events) = mpsc::channel();
+    start_with(config, events, Arc::new(Events(Mutex::new(sender))))
+}
+
+fn start_with(
+    config: DataplaneConfig,
+    events: mpsc::Receiver<Event>,
+    sink: Arc<dyn EventSink>,
+) -> Result<Node, StartError> {
     let directory = tempfile::tempdir().unwrap();
     let storage = open_storage(&directory);
     let table = Arc::new(PartitionTable::default());
-    let (sender, events) = mpsc::channel();
-    let sink = Arc::new(Events(Mutex::new(sender)));
     let dataplane = Dataplane::start(config, table.clone(), storage.clone(), sink)?;
     Ok(Node { dataplane, table, storage, events, directory })
 }
@@ -186,6 +195,20 @@ fn long_poll(topic: &str, offset: i64) -> Vec<u8> {
     frame(&header, |out| request.encode(FETCH_VERSION, out))
 }
 
+/// A request that is left to the control plane.
+fn metadata_header() -> RequestHeader<'static> {
+    RequestHeader {
+        api_key: ApiKey(3),
+        api_version: 1,
+        correlation_id: 99,
+        client_id: Some("test"),
+    }
+}
+
+fn metadata_request(header: &RequestHeader<'_>) -> Vec<u8> {
+    frame(header, |out| out.extend_from_slice(&[0, 0, 0, 0]))
+}
+
 fn read_frame(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -266,13 +289,8 @@ fn idle_cores_sleep() {
 fn cold_request_reaches_the_control_plane_and_its_reply_the_client() {
     let node = start(vec![core(false, true)]);
     let mut client = node.connect();
-    let header = RequestHeader {
-        api_key: ApiKey(3),
-        api_version: 1,
-        correlation_id: 99,
-        client_id: Some("test"),
-    };
-    client.write_all(&frame(&header, |out| out.extend_from_slice(&[0, 0, 0, 0]))).unwrap();
+    let header = metadata_header();
+    client.write_all(&metadata_request(&header)).unwrap();
     let Ok(Event::Request(request)) = node.events.recv_timeout(PATIENCE) else {
         panic!("no request arrived")
     };
@@ -285,6 +303,41 @@ fn cold_request_reaches_the_control_plane_and_its_reply_the_client() {
     drop(client);
     let closed = node.events.recv_timeout(PATIENCE);
     assert!(matches!(closed, Ok(Event::ConnectionClosed(id)) if id == request.connection));
+}
+
+/// Set in the process that is to be ended.
+const CHILD: &str = "LONGHAUL_TEST_BROKEN_CORE";
+
+struct Broken;
+
+impl EventSink for Broken {
+    fn deliver(&self, _event: Event) {
+        panic!("broken on purpose");
+    }
+}
+
+/// Run as the test of another process: a core that panics there must end it, whatever the other
+/// threads do.
+#[test]
+fn a_core_that_breaks_down_ends_the_process() {
+    if std::env::var_os(CHILD).is_some() {
+        let no_core_file = Rlimit { current: Some(0), maximum: Some(0) };
+        setrlimit(Resource::Core, no_core_file).unwrap();
+        let config = config(vec![core(false, true)], any_port());
+        let node = start_with(config, mpsc::channel().1, Arc::new(Broken)).unwrap();
+        let mut client = node.connect();
+        client.write_all(&metadata_request(&metadata_header())).unwrap();
+        std::thread::sleep(PATIENCE);
+        return;
+    }
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_core_that_breaks_down_ends_the_process"])
+        .env(CHILD, "1")
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGABRT), "{status:?}");
 }
 
 #[test]
