@@ -3,7 +3,11 @@
 use std::io::{self, Write};
 
 /// Writes rows under a header, each column as wide as its widest cell.
-pub fn write_table(out: &mut dyn Write, header: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
+pub(crate) fn write_table(
+    out: &mut dyn Write,
+    header: &[&str],
+    rows: &[Vec<String>],
+) -> io::Result<()> {
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

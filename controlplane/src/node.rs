@@ -4,6 +4,7 @@
 //! the port is bound before mirrors run; on a stop, mirrors end first, then the cores, which close
 //! their logs, and the store last.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -331,4 +332,22 @@ fn own_cluster_id(store: &dyn Store, snapshot: &Snapshot) -> Result<String, Node
     let made = random_id()?.to_string();
     store.apply(&[Change::ClusterId(made.clone())])?;
     Ok(made)
+}
+
+/// Sets a flag at the first SIGTERM or SIGINT; a second signal ends the process at once.
+pub fn set_on_signal(flag: Arc<AtomicBool>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = {
+        let _inside = runtime.enter();
+        Signals::listen()?
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        runtime.block_on(async {
+            signals.next().await;
+            flag.store(true, Ordering::SeqCst);
+            signals.next().await;
+            std::process::exit(1);
+        });
+    })?;
+    Ok(())
 }

@@ -16,7 +16,7 @@ const ERROR_CHARS_MAX: usize = 80;
 
 /// Create mirrors, start topics, see how they are.
 #[derive(Debug, Subcommand)]
-pub enum Mirror {
+pub(crate) enum Mirror {
     /// Create a mirror of a source cluster; the node checks the source first
     #[command(after_help = "\
 Example:
@@ -58,7 +58,7 @@ struct Connection {
 
 /// Create a mirror.
 #[derive(Debug, Args)]
-pub struct Create {
+pub(crate) struct Create {
     /// Its name
     #[arg(long, value_name = "NAME")]
     mirror: String,
@@ -71,7 +71,7 @@ pub struct Create {
 
 /// Start topics.
 #[derive(Debug, Args)]
-pub struct Start {
+pub(crate) struct Start {
     /// The mirror
     #[arg(long, value_name = "NAME")]
     mirror: String,
@@ -87,7 +87,7 @@ pub struct Start {
 
 /// List the mirrors.
 #[derive(Debug, Args)]
-pub struct List {
+pub(crate) struct List {
     /// Print a JSON array
     #[arg(long)]
     json: bool,
@@ -97,7 +97,7 @@ pub struct List {
 
 /// Show every partition.
 #[derive(Debug, Args)]
-pub struct Describe {
+pub(crate) struct Describe {
     /// Only this mirror
     #[arg(long, value_name = "NAME")]
     mirror: Option<String>,
@@ -113,7 +113,7 @@ pub struct Describe {
 
 impl Mirror {
     /// Asks the node.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let mut out = io::stdout().lock();
         match self {
             Self::Create(create) => create.run(&mut out),

@@ -1,5 +1,7 @@
 //! The subcommands.
 
+mod bench;
+mod demo;
 mod log;
 mod mirror;
 mod node;
@@ -11,28 +13,34 @@ use clap::Subcommand;
 
 /// What can be asked of the program.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
+    Demo(demo::Demo),
     /// Run a node: mirror topics and serve them.
     Node(node::Node),
     /// Create mirrors, start topics, see how they are.
     #[command(subcommand)]
     Mirror(mirror::Mirror),
     Log(log::LogArgs),
+    /// Measure this machine.
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 impl Command {
     /// Runs it to its end.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Demo(demo) => demo.run(),
             Self::Node(node) => node.run(),
             Self::Mirror(mirror) => mirror.run(),
             Self::Log(log) => log::run(&log),
+            Self::Bench(bench) => bench.run(),
         }
     }
 }
 
 /// Says on standard error what went wrong.
-pub fn complain(message: &str) {
+pub(crate) fn complain(message: &str) {
     // There is nowhere left to report a broken standard error to.
     let _ = writeln!(std::io::stderr(), "longhaul: {message}");
 }

@@ -1,10 +1,14 @@
 //! `longhaul node`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use controlplane::config::NodeConfig;
+use tuning::limits::{self, Budgets};
+
+/// Files besides logs and consumers: lanes to the sources, rings, the store, and a reserve.
+const OPEN_FILES_BESIDES: u64 = 1_024;
 
 /// Run a node: mirror topics and serve them.
 #[derive(Debug, Args)]
@@ -17,7 +21,7 @@ Examples:
 
 SIGTERM or SIGINT stops the node cleanly (exit code 0); a second signal ends it at once (exit code 1), and the
 next start recovers by itself.")]
-pub struct Node {
+pub(crate) struct Node {
     /// TOML file; every key is optional, and flags override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -32,7 +36,7 @@ pub struct Node {
 
 impl Node {
     /// Runs it until a signal.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let mut config = match &self.config {
             Some(path) => NodeConfig::read(path)?,
             None => NodeConfig::default(),
@@ -43,7 +47,27 @@ impl Node {
         if let Some(listen) = self.listen {
             config.listen = listen;
         }
+        check_host(&config);
         controlplane::node::run(&config)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Raises what may be raised without privilege, and says which budgets the host does not allow.
+fn check_host(config: &NodeConfig) {
+    limits::raise_open_files();
+    let budgets = Budgets {
+        open_files: (config.storage.descriptors_max + config.serve.connections_max) as u64
+            + OPEN_FILES_BESIDES,
+        mappings: config.storage.mappings_max as u64,
+        locked_bytes: 0,
+    };
+    match limits::check(Path::new("/"), &budgets) {
+        Ok(shortfalls) => {
+            for shortfall in shortfalls {
+                tracing::warn!("{shortfall}");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the host's limits are not known"),
     }
 }

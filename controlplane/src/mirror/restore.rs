@@ -206,6 +206,9 @@ fn restore_mirror(
     })
 }
 
+/// A log to open, and whose it is.
+type ToOpen<'a> = (Arc<MirrorInfo>, &'a mut RestoredPartition);
+
 /// Recovery in parallel: each thread takes the next partition until none is left.
 fn open_logs(
     mirrors: &mut [RestoredMirror],
@@ -213,7 +216,7 @@ fn open_logs(
     table: &PartitionTable,
     config: &LogConfig,
 ) {
-    let mut waiting: Vec<(Arc<MirrorInfo>, &mut RestoredPartition)> = Vec::new();
+    let mut waiting: Vec<ToOpen<'_>> = Vec::new();
     for mirror in mirrors {
         for topic in &mut mirror.topics {
             let on_disk = topic.partitions.iter_mut().filter(|partition| partition.on_disk);
@@ -223,7 +226,7 @@ fn open_logs(
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = threads.clamp(2, RECOVERY_THREADS_MAX).min(waiting.len().max(1));
     let total = waiting.len();
-    let slots: Vec<Mutex<Option<(Arc<MirrorInfo>, &mut RestoredPartition)>>> =
+    let slots: Vec<Mutex<Option<ToOpen<'_>>>> =
         waiting.into_iter().map(|slot| Mutex::new(Some(slot))).collect();
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {

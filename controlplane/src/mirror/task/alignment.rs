@@ -109,7 +109,7 @@ impl MirrorTask {
                 continue;
             }
             match verdict {
-                Verdict::Begin(start) => creating.extend(self.to_create(index, start)),
+                Verdict::Begin(start) => creating.extend(self.plan_log(index, start)),
                 verdict => going.extend(self.judged(index, verdict, now, &mut changes)),
             }
         }
@@ -269,7 +269,7 @@ impl MirrorTask {
         }
     }
 
-    fn to_create(&mut self, index: usize, log_start: Offset) -> Option<ToCreate> {
+    fn plan_log(&mut self, index: usize, log_start: Offset) -> Option<ToCreate> {
         let entry = &mut self.entries[index];
         let leader = entry.machine.leader()?;
         let topic = self.topics.get(&entry.id.topic)?;
