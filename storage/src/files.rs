@@ -65,14 +65,30 @@ pub(crate) fn parse_folder_name(name: &str) -> Option<TopicPartition> {
     Some(TopicPartition { topic: Arc::from(topic), partition: digits.parse().ok()? })
 }
 
-/// Writes `partition.metadata`. A topic without an id has none: a broker refuses a zero id there
-/// and accepts a missing file.
+/// Writes `partition.metadata` in a folder that has not its final name yet. A topic without an id
+/// has none: a broker refuses a zero id there and accepts a missing file. Synced with the first
+/// records, not here: a sync for each of many thousand new partitions would take minutes.
 pub(crate) fn write_partition_metadata(folder: &Path, topic_id: TopicId) -> io::Result<()> {
     if topic_id.is_zero() {
         return Ok(());
     }
-    let content = format!("version: 0\ntopic_id: {topic_id}\n");
-    write_atomically(&folder.join(PARTITION_METADATA), content.as_bytes())
+    fs::write(folder.join(PARTITION_METADATA), format!("version: 0\ntopic_id: {topic_id}\n"))
+}
+
+/// Makes `partition.metadata` durable, if there is one.
+pub(crate) fn sync_partition_metadata(folder: &Path) -> io::Result<()> {
+    match File::open(folder.join(PARTITION_METADATA)) {
+        Ok(file) => file.sync_data(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether power was lost before the content of a new `partition.metadata` reached the device: the
+/// file has its name and nothing in it.
+pub(crate) fn is_partition_metadata_lost(folder: &Path) -> bool {
+    let read = read_text(&folder.join(PARTITION_METADATA), METADATA_BYTES_MAX);
+    read.is_ok_and(|text| text.bytes().all(|byte| byte == 0))
 }
 
 /// Reads `partition.metadata`; zero when there is none.
@@ -138,5 +154,10 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("version: 0\ntopic_id: {id}\n"));
         fs::write(&path, "version: 0\ntopic_id: nonsense\n").unwrap();
         assert!(read_partition_metadata(folder.path()).is_err());
+        assert!(!is_partition_metadata_lost(folder.path()));
+        for lost in ["", "\0\0\0\0"] {
+            fs::write(&path, lost).unwrap();
+            assert!(is_partition_metadata_lost(folder.path()));
+        }
     }
 }

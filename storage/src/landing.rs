@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use crate::batch::BatchInfo;
+use crate::checkpoint::{CheckpointEntry, RecoveryPoint};
 use crate::index::{BUFFERED_ENTRIES_MAX, OffsetEntry, TimeEntry};
 use crate::log::{AppendContext, AppendError, Landed, Log};
 use crate::mapping::MappedTail;
@@ -253,7 +254,18 @@ impl Log {
         if let (Some(file), Some(mapping)) = (ended.log, ended.mapping) {
             moved.adopt(self.reader.budget(), file, mapping);
         }
-        Ok(())
+        if base >= old.base() {
+            return Ok(());
+        }
+        // The segment's name no longer tells the log start.
+        let offset = self.reader.log_end();
+        let entry = CheckpointEntry {
+            log_start: self.reader.log_start(),
+            recovery: RecoveryPoint { offset, segment: base, position: 0 },
+            open: Box::default(),
+        };
+        let noted = self.storage.note_bounds(self.directory, &self.reader, entry);
+        noted.map_err(|error| self.io_error(error))
     }
 
     /// A log whose start lies inside a batch of the source (records were deleted up to there)

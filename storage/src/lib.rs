@@ -25,6 +25,7 @@ mod recycle;
 mod scan;
 mod segment;
 mod storage;
+mod sync;
 mod time_search;
 mod truncation;
 pub mod txns;

@@ -301,7 +301,9 @@ impl<'a> Recovery<'a> {
         position: u64,
         info: BatchInfo,
     ) -> Result<(u64, Option<AbortedTxn>), String> {
-        if info.base_offset < self.end {
+        // A log whose start lies inside a batch begins with all of that batch.
+        let begins = position == 0 && info.base_offset == base && info.last_offset >= self.end;
+        if info.base_offset < self.end && !begins {
             return Err(format!("batch at offset {} follows {}", info.base_offset, self.end));
         }
         if info.last_offset.0 - base.0 > i64::from(i32::MAX) {

@@ -13,16 +13,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::budget::Budget;
-use crate::checkpoint::{Checkpoint, CheckpointEntry, PRIVATE_FOLDER, RecoveryPoint};
+use crate::checkpoint::{Checkpoint, CheckpointEntry, PRIVATE_FOLDER};
 use crate::files::{
-    LEADER_EPOCH_CHECKPOINT, parse_folder_name, read_partition_metadata, sync_folder,
-    write_atomically, write_partition_metadata,
+    is_partition_metadata_lost, parse_folder_name, read_partition_metadata,
+    write_partition_metadata,
 };
 use crate::log::{AppendError, Log, LogConfig, LogParts, create_segment_files};
 use crate::reader::{LogReader, ReaderParts};
 use crate::recovery::{new_state, recover};
 use crate::recycle::{ReadyFile, RecyclePool};
 use crate::segment::{Ended, Segment, SegmentFile};
+use crate::sync::{Pending, sync_logs};
 use crate::{Offset, TopicId, TopicPartition};
 
 /// Ends the name of a folder that is being deleted.
@@ -124,12 +125,6 @@ struct Registered {
     reader: Option<Weak<LogReader>>,
 }
 
-/// What a sync made durable.
-struct Synced {
-    entry: CheckpointEntry,
-    generation: u64,
-}
-
 impl Storage {
     /// Locks and reads the directories; creates them if missing.
     pub fn open(config: StorageConfig) -> Result<Arc<Self>, OpenError> {
@@ -140,6 +135,7 @@ impl Storage {
         let mut logs = HashMap::new();
         for (number, path) in config.directories.iter().enumerate() {
             let directory = open_directory(path, &budget, recycle_bytes_max)?;
+            remove_unmade(&directory).map_err(|error| at(path, error))?;
             let found = find_partitions(path).map_err(|error| at(path, error))?;
             directory.checkpoint.retain(|partition| found.contains_key(partition));
             for (partition, topic_id) in found {
@@ -301,23 +297,18 @@ impl Storage {
     /// others go on.
     pub fn checkpoint(&self) -> Result<(), OpenError> {
         for (number, directory) in self.directories.iter().enumerate() {
-            let mut synced = Vec::new();
+            let mut pending = Vec::new();
             for reader in self.open_readers(number) {
-                match self.sync(number, &reader) {
-                    Ok(Some(entry)) => synced.push((reader, entry)),
-                    Ok(None) => {}
-                    Err(error) => {
-                        let partition = reader.partition();
-                        tracing::error!(%partition, %error, "log cannot be synced");
-                    }
-                }
+                let known = directory.checkpoint.entry(reader.partition());
+                pending.extend(Pending::of(&reader, known));
             }
+            let synced = sync_logs(&directory.root, pending);
             let written = directory.checkpoint.replace(|entries| {
                 let mut changed = false;
-                for (reader, synced) in synced {
+                for log in synced {
                     // What was truncated meanwhile has written its own, lower point.
-                    if reader.read_state().generation == synced.generation {
-                        entries.insert(reader.partition().clone(), synced.entry);
+                    if log.reader.read_state().generation == log.generation {
+                        entries.insert(log.reader.partition().clone(), log.entry);
                         changed = true;
                     }
                 }
@@ -348,13 +339,13 @@ impl Storage {
 
     /// Syncs one log and notes its recovery point.
     pub(crate) fn sync_log(&self, number: usize, reader: &Arc<LogReader>) -> io::Result<()> {
-        match self.sync(number, reader)? {
-            Some(synced) => {
-                let checkpoint = &self.directories[number].checkpoint;
-                checkpoint.append(reader.partition(), synced.entry, false)
-            }
-            None => Ok(()),
+        let directory = &self.directories[number];
+        let known = directory.checkpoint.entry(reader.partition());
+        let Some(pending) = Pending::of(reader, known) else { return Ok(()) };
+        if pending.sync(&directory.root)? {
+            directory.checkpoint.append(reader.partition(), pending.entry, false)?;
         }
+        Ok(())
     }
 
     /// What the checkpoint says of a log.
@@ -403,56 +394,6 @@ impl Storage {
         if let Some(registered) = self.lock().get_mut(partition) {
             registered.reader = None;
         }
-    }
-
-    /// Brings everything published to the device. `None` when the checkpoint says so already.
-    fn sync(&self, number: usize, reader: &LogReader) -> io::Result<Option<Synced>> {
-        let known = self.directories[number].checkpoint.entry(reader.partition());
-        let (synced, segments, epochs) = {
-            let state = reader.read_state();
-            let Some(active) = state.segments.last() else { return Ok(None) };
-            let recovery = RecoveryPoint {
-                offset: reader.log_end(),
-                segment: active.base(),
-                position: active.len_bytes(),
-            };
-            let open = if state.open.is_empty() { Vec::new() } else { state.open.encode() };
-            let entry =
-                CheckpointEntry { log_start: reader.log_start(), recovery, open: open.into() };
-            if known.as_ref() == Some(&entry) && !state.epochs_changed {
-                return Ok(None);
-            }
-            let from = known.as_ref().map_or(Offset(0), |known| known.recovery.segment);
-            let mut segments = state.segments.clone();
-            segments.retain(|segment| segment.base() >= from);
-            let epochs = state.epochs_changed.then(|| state.epochs.clone());
-            (Synced { entry, generation: state.generation }, segments, epochs)
-        };
-        let folder = reader.folder();
-        let moved = known.is_none_or(|known| known.recovery != synced.entry.recovery);
-        if moved {
-            for segment in &segments {
-                let active = segment.base() == synced.entry.recovery.segment;
-                match sync_segment(segment, &folder, active) {
-                    Ok(()) => {}
-                    // Deleted meanwhile.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                    Err(error) => {
-                        // The kernel reports a failed write once and forgets the pages: nothing
-                        // written after this could be vouched for.
-                        reader.set_failed();
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        if let Some(epochs) = epochs {
-            write_atomically(&folder.join(LEADER_EPOCH_CHECKPOINT), &epochs.encode())?;
-            reader.update(|state| state.epochs_changed &= state.epochs != epochs);
-        } else if segments.len() > 1 || moved {
-            sync_folder(&folder)?;
-        }
-        Ok(Some(synced))
     }
 
     fn open_readers(&self, number: usize) -> Vec<Arc<LogReader>> {
@@ -559,6 +500,23 @@ fn remove_leftovers(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Removes partitions whose creation did not reach the device before power was lost: they have a name,
+/// no topic id, and nothing that was ever synced. Whoever made them makes them again.
+fn remove_unmade(directory: &Directory) -> io::Result<()> {
+    for entry in fs::read_dir(&directory.root)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(partition) = name.to_str().and_then(parse_folder_name) else { continue };
+        if directory.checkpoint.entry(&partition).is_none()
+            && is_partition_metadata_lost(&entry.path())
+        {
+            tracing::warn!(%partition, "made just before power was lost: removed");
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// The partition folders of a directory. One whose metadata cannot be read is found all the same,
 /// without a topic id, so that it is missed by name and not by absence.
 fn find_partitions(root: &Path) -> io::Result<HashMap<TopicPartition, TopicId>> {
@@ -579,14 +537,17 @@ fn find_partitions(root: &Path) -> io::Result<HashMap<TopicPartition, TopicId>> 
     Ok(found)
 }
 
-/// Makes a partition folder whole before it gets its name.
+/// Makes a partition folder whole before it gets its name. The name itself is made durable with
+/// the first records: whoever wanted the partition finds it missing after a power loss and makes it
+/// again.
 fn make_folder(
     root: &Path,
     partition: &TopicPartition,
     topic_id: TopicId,
     log_start: Offset,
 ) -> io::Result<()> {
-    let new = root.join(PRIVATE_FOLDER).join(format!("{partition}{NEW_SUFFIX}"));
+    // Not the partition's name with something added: that may be too long for a file.
+    let new = root.join(PRIVATE_FOLDER).join(format!("{:016x}{NEW_SUFFIX}", random()));
     fs::create_dir(&new)?;
     let made = write_partition_metadata(&new, topic_id)
         .and_then(|()| create_segment_files(&new, log_start, &[]))
@@ -595,30 +556,16 @@ fn make_folder(
         // Left behind it would only be removed at the next start.
         let _ = fs::remove_dir_all(&new);
     }
-    made?;
-    sync_folder(root)
+    made
 }
 
 /// As a broker names a folder it deletes; names longer than a file name can be are shortened.
 fn deleted_name(partition: &TopicPartition) -> String {
-    let random = std::hash::RandomState::new().build_hasher().finish();
     let folder: String = partition.to_string().chars().take(200).collect();
-    format!("{folder}.{random:032x}{DELETED_SUFFIX}")
+    format!("{folder}.{:032x}{DELETED_SUFFIX}", random())
 }
 
-/// Brings a segment's files to the device. The active one's indexes may lag: recovery makes the
-/// missing entries again.
-fn sync_segment(segment: &Segment, folder: &Path, active: bool) -> io::Result<()> {
-    for file in SegmentFile::ALL {
-        let index = matches!(file, SegmentFile::OffsetIndex | SegmentFile::TimeIndex);
-        if active && index {
-            continue;
-        }
-        match File::open(file.path(folder, segment.base())) {
-            Ok(opened) => opened.sync_data()?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && file != SegmentFile::Log => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+/// A number no other folder is named by.
+fn random() -> u64 {
+    std::hash::RandomState::new().build_hasher().finish()
 }

@@ -207,6 +207,19 @@ fn a_log_that_starts_inside_a_batch_begins_with_that_batch() {
     assert_eq!(log.reader().log_end(), Offset(20));
     assert_eq!(files_of(root.path(), ".log"), [format!("{:020}.log", 10)]);
     assert_eq!(read_all(log.reader(), 1), batch(10, 10, 0));
+    // Also after a crash, before and after a checkpoint.
+    for synced in [false, true] {
+        if synced {
+            storage.checkpoint().unwrap();
+        }
+        let copy = tempfile::tempdir().unwrap();
+        common::copy_directory(root.path(), copy.path());
+        let copied = common::storage(copy.path());
+        let (log, _) = open(&copied, config());
+        let bounds = (log.reader().log_start(), log.reader().log_end());
+        assert_eq!(bounds, (Offset(15), Offset(20)));
+        assert_eq!(read_all(log.reader(), 1), batch(10, 10, 0));
+    }
     log.close().unwrap();
     let (log, report) = open(&storage, config());
     assert!(report.clean, "{report:?}");
