@@ -359,7 +359,7 @@ impl Log {
 
     /// Overwrites part of the active file with zeros.
     fn zero(&self, position: u64, len_bytes: u64) -> Result<(), AppendError> {
-        const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+        static ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
         let file = self.active_file()?;
         let mut done = 0;
         while done < len_bytes {

@@ -272,7 +272,7 @@ fn scrub(file: &File, len_bytes: u64) -> io::Result<()> {
 
 /// Overwrites a range of at most [`SCRUB_STEP_BYTES`] with zeros.
 fn zero(file: &File, range: std::ops::Range<u64>) -> io::Result<()> {
-    const ZEROS: [u8; SCRUB_STEP_BYTES] = [0; SCRUB_STEP_BYTES];
+    static ZEROS: [u8; SCRUB_STEP_BYTES] = [0; SCRUB_STEP_BYTES];
     let len = usize::try_from(range.end - range.start).unwrap_or(0).min(SCRUB_STEP_BYTES);
     write_all_at(file, &ZEROS[..len], range.start)
 }

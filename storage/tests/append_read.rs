@@ -1,4 +1,5 @@
 //! Appending and reading: what goes in comes out, byte for byte, and only once it is whole.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Landing in recycled, mapped files: the same log as by plain writes, whatever lay in the file.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

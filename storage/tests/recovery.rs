@@ -1,4 +1,5 @@
 //! Coming back after a crash: a valid prefix, whatever the tail looks like.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The node's storage: directories, budgets, faults, and many logs at once.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

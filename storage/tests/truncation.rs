@@ -1,4 +1,5 @@
 //! What takes records away: truncation, reset, a new log start. What stays is what was there.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
