@@ -210,7 +210,7 @@ impl PendingFetch {
             return None;
         }
         let mut order: Vec<usize> = (0..looks.len()).collect();
-        order.sort_by_key(|index| looks[*index].unknown);
+        order.sort_by_key(|index| looks[*index].rank);
         let session_id = if keeps {
             let entries = order
                 .iter()
@@ -252,7 +252,7 @@ impl PendingFetch {
         if !(late || reading.is_due(self.bytes_min)) {
             return None;
         }
-        changed.sort_by_key(|(_, _, look)| look.unknown);
+        changed.sort_by_key(|(_, _, look)| look.rank);
         for (place, _, look) in &changed {
             session.told(*place, &look.answer);
         }
