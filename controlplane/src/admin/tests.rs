@@ -69,9 +69,15 @@ impl Scene {
 
     /// Stops the node cleanly and starts it again on what it left.
     fn restart(self) -> Self {
+        self.restart_after(|_| {})
+    }
+
+    /// The same, after something was done to its files.
+    fn restart_after(self, change: impl FnOnce(&std::path::Path)) -> Self {
         let Self { broker, _logs, storage, directory } = self;
         let table = broker.node.table.clone();
         drop(broker);
+        change(directory.path());
         table.remove_topic("__consumer_offsets");
         let broker = self::broker(table, storage.clone());
         Self { broker, _logs, storage, directory }
