@@ -164,6 +164,10 @@ impl MirrorTask {
         let entry = &mut self.entries[index];
         entry.record.gaps = entry.record.gaps.saturating_add(1);
         entry.record.gap_offsets = entry.record.gap_offsets.saturating_add(distance(from, to));
+        entry.record.note = Some(format!(
+            "{text}; {} gap(s), {} offsets in all",
+            entry.record.gaps, entry.record.gap_offsets
+        ));
         tracing::warn!(mirror = %self.name, partition = %entry.id, "gap: {text}");
         changes.push(Change::Partition(entry.id.clone(), entry.record.clone()));
         changes.push(self.event(index, EventKind::Gap, text));
@@ -198,6 +202,7 @@ impl MirrorTask {
             format!("diverged at offset {} ({how}); {dropped} records dropped", common.offset);
         tracing::warn!(mirror = %self.name, partition = %entry.id, "{text}");
         entry.record.dropped_offsets = entry.record.dropped_offsets.saturating_add(dropped);
+        entry.record.note = Some(text.clone());
         changes.push(Change::Partition(entry.id.clone(), entry.record.clone()));
         changes.push(self.event(index, EventKind::Truncated, text));
         let our_start = self.entries[index].body.partition().map(|ours| ours.log.log_start());
