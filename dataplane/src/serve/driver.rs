@@ -441,6 +441,8 @@ impl ServeDriver {
         let Some(connection) = self.slots.get_mut(slot) else { return };
         let mut charge = self.shared.budget.charge();
         charge.grow_beyond(ready.encoded_bytes);
+        let is_slice = |part: &&SendPart| matches!(part, SendPart::Records(_));
+        charge.pin(ready.parts.iter().filter(is_slice).count());
         connection.state = State::Sending(Outgoing::new(ready.parts, charge), core.now);
         self.send_piece(core, slot);
     }

@@ -466,6 +466,25 @@ fn idle_connections_and_stalled_requests_are_closed() {
 }
 
 #[test]
+fn a_client_that_leaves_while_it_waits_is_noticed() {
+    let served = serve(config());
+    served.node.add("orders", 0);
+    let mut half = served.connect();
+    half.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    half.shutdown(std::net::Shutdown::Write).expect("half closed");
+    assert!(records(answer(&mut half), 12).is_empty(), "it gets what there is");
+    assert_eq!(closes(&mut half), b"");
+    let mut gone = served.connect();
+    gone.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    drop(gone);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while served.dataplane.counters().total.connections_closed < 2 {
+        assert!(std::time::Instant::now() < deadline, "it is still taken for waiting");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
 fn a_shutdown_ends_waiting_readers() {
     let served = serve(config());
     served.node.add("orders", 0);
