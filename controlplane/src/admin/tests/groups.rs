@@ -149,6 +149,22 @@ async fn static_members_are_known_by_their_instance() {
 }
 
 #[tokio::test]
+async fn a_static_member_is_known_after_a_restart_of_the_node() {
+    let scene = Scene::new();
+    let request =
+        join("g", "").with_rebalance_timeout_ms(60_000).with_group_instance_id(Some(text("i1")));
+    let joined = scene.ask(5, &request).await;
+    assert_eq!(scene.ask(3, &sync("g", &joined.member_id, 1)).await.error_code, 0);
+    let scene = scene.restart();
+    // Its client restarts, too: no rebalance, and the assignment as before.
+    let again = scene.ask(5, &request).await;
+    assert_eq!((again.error_code, again.generation_id), (0, 1));
+    assert_ne!(again.member_id, joined.member_id);
+    let synced = scene.ask(3, &sync("g", &again.member_id, 1)).await;
+    assert_eq!(synced.assignment, "assigned");
+}
+
+#[tokio::test]
 async fn two_members_share_once_both_have_joined() {
     let scene = Scene::new();
     let first = scene.ask(3, &join("g", "").with_rebalance_timeout_ms(60_000)).await;
