@@ -5,6 +5,7 @@
 
 mod create;
 mod faults;
+mod fetching;
 mod history;
 mod lifecycle;
 mod scale;
