@@ -150,7 +150,8 @@ impl MirrorTask {
         changes: &mut Vec<Change>,
     ) -> Option<Go> {
         let text = format!(
-            "the source deleted offsets {from} to {} ({}) before they were copied",
+            "the source's log begins at {to} now: it deleted offsets {from} to {} ({}) before they \
+             were copied",
             to.0 - 1,
             distance(from, to)
         );
