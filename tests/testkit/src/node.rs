@@ -261,7 +261,8 @@ impl Node {
     #[must_use]
     pub fn describe(&self) -> Vec<Row> {
         let finished = self.mirror_command("describe", &["--json"]);
-        assert_eq!(finished.code, 0, "mirror describe: {}{}", finished.stdout, finished.stderr);
+        let Finished { code, stdout, stderr } = &finished;
+        assert_eq!(*code, 0, "mirror describe: {stdout}{stderr}\n{}", self.log());
         serde_json::from_str(&finished.stdout).unwrap_or_else(|error| {
             panic!("describe --json printed {:?}: {error}", finished.stdout)
         })
