@@ -238,6 +238,27 @@ fn cancelled_receive_ends_and_gives_its_memory_back() {
 }
 
 #[test]
+fn filling_receive_keeps_what_it_took_when_it_is_cancelled_or_fails() {
+    let mut ring = ring();
+    let (mut peer, socket) = tcp_pair();
+    let operation = ring.receive(&socket, room(128), true, token(0));
+    peer.write_all(b"before").unwrap();
+    nothing_comes(&mut ring);
+    ring.cancel(operation);
+    let (result, buffer) = received(next(&mut ring).outcome);
+    assert_eq!(result.unwrap(), 6);
+    assert_eq!(&buffer[..6], b"before");
+    ring.receive(&socket, room(128), true, token(0));
+    peer.write_all(b"after").unwrap();
+    nothing_comes(&mut ring);
+    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    let (result, buffer) = received(next(&mut ring).outcome);
+    assert_eq!(result.unwrap(), 5, "the stream goes on where it was cancelled");
+    assert_eq!(&buffer[..5], b"after");
+}
+
+#[test]
 fn cancelled_send_to_a_full_socket_ends() {
     let mut ring = ring();
     let (_peer, socket) = pair();
