@@ -387,3 +387,7 @@ fn take_varint(bytes: &mut Bytes) -> Option<u32> {
     }
     None
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;
