@@ -324,7 +324,10 @@ fn topic_name(name: &Arc<str>) -> TopicName {
     TopicName(StrBytes::from_string(name.to_string()))
 }
 
-fn by_topic<Q>(questions: &[Q], topic: impl Fn(&Q) -> &Arc<str>) -> Vec<(&Arc<str>, Vec<&Q>)> {
+pub(super) fn by_topic<Q>(
+    questions: &[Q],
+    topic: impl Fn(&Q) -> &Arc<str>,
+) -> Vec<(&Arc<str>, Vec<&Q>)> {
     let mut groups: Vec<(&Arc<str>, Vec<&Q>)> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
     for question in questions {
@@ -338,7 +341,7 @@ fn by_topic<Q>(questions: &[Q], topic: impl Fn(&Q) -> &Arc<str>) -> Vec<(&Arc<st
     groups
 }
 
-fn collect_in_order<'a, Q, A: Clone>(
+pub(super) fn collect_in_order<'a, Q, A: Clone>(
     questions: &'a [Q],
     key: impl Fn(&'a Q) -> (&'a str, i32),
     found: impl Iterator<Item = (&'a str, i32, A)>,

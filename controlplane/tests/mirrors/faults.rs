@@ -155,6 +155,54 @@ fn a_source_without_topic_ids_is_mirrored_by_name() {
     assert!(!node.node().table().by_name("t", 0).unwrap().topic_id.is_zero());
 }
 
+/// S-03 without ids: the new log is longer than ours, in the same epoch.
+#[test]
+fn a_recreated_topic_without_an_id_is_told_by_its_last_batch() {
+    for fetch_version in [4, 11, 12] {
+        recreated_without_an_id(fetch_version);
+    }
+}
+
+fn recreated_without_an_id(fetch_version: i16) {
+    let (mut node, cluster) = (TestNode::start(), ScriptedCluster::start(1));
+    cluster.set_versions(keys::METADATA, 0, 9);
+    cluster.set_versions(keys::FETCH, 0, fetch_version);
+    cluster.create_topic("t", 1, 1);
+    append(&cluster, 0, 10, 0);
+    node.create("m", &cluster, &[]);
+    node.start_topics("m", &["t"]);
+    node.wait_end("m", "t", 0, 10);
+    // The same topic is the same after a restart.
+    node.stop();
+    node.restart();
+    append(&cluster, 10, 20, 0);
+    node.wait_end("m", "t", 0, 20);
+    let old = cluster.change("t", 0, |log| log.bytes());
+    node.stop();
+    cluster.delete_topic("t");
+    cluster.create_topic("t", 1, 2);
+    for base in (0..100).step_by(10) {
+        cluster.append("t", 0, &Batch::filled(base, 0, 10, 33));
+    }
+    node.restart();
+    let failed = node.wait_failed("m", "t", 0, "recreated at the source");
+    assert_eq!((failed.retry_attempt, failed.destination_offset), (-1, 20));
+    node.stop();
+    assert!(node.segment_bytes("t", 0) == old);
+}
+
+/// A broker of before 2.4 does not know the version of ApiVersions that we ask first.
+#[test]
+fn an_old_broker_is_asked_for_its_versions_in_the_oldest_way() {
+    let (node, cluster) = (TestNode::start(), ScriptedCluster::start(1));
+    cluster.set_versions(keys::API_VERSIONS, 0, 2);
+    cluster.create_topic("t", 1, 1);
+    append(&cluster, 0, 10, 0);
+    node.create("m", &cluster, &[]);
+    node.start_topics("m", &["t"]);
+    node.wait_end("m", "t", 0, 10);
+}
+
 #[test]
 fn a_source_that_closes_every_metadata_connection_is_asked_with_patience() {
     let (node, cluster) = mirrored();

@@ -53,6 +53,10 @@ impl MirrorTask {
                     topic: entry.id.topic.clone(),
                     partition: entry.id.partition,
                     leader_epoch: leader.epoch,
+                    has_id: self
+                        .topics
+                        .get(&entry.id.topic)
+                        .is_some_and(|topic| topic.source_has_id),
                     log: entry.body.partition().map(|partition| partition.log.clone()),
                 });
             }
@@ -127,6 +131,14 @@ impl MirrorTask {
     ) -> Option<Go> {
         match verdict {
             Verdict::GoOn | Verdict::Begin(_) => Some(Go { entry: index, repair: None }),
+            Verdict::Replaced(offset) => {
+                let message = format!(
+                    "the topic was recreated at the source: at offset {offset} it has another batch \
+                     than we have; what was copied of the old one is kept"
+                );
+                self.stop(index, &message, changes);
+                None
+            }
             Verdict::Gap { from, to } => self.gap(index, from, to, changes),
             Verdict::Diverged { common, end, source_start } => {
                 self.diverged(index, common, end, source_start, changes)
