@@ -51,7 +51,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
-    private static final int TIMEOUT_SECONDS = 60;
+    private static final int TIMEOUT_SECONDS = 120;
 
     private final Map<String, Admin> admins = new HashMap<>();
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
@@ -241,7 +241,7 @@ public final class Driver {
         properties.put("value.serializer", ByteArraySerializer.class);
         properties.put("compression.type", text(command, "compression", "none"));
         properties.put("max.block.ms", "20000");
-        properties.put("delivery.timeout.ms", "30000");
+        properties.put("delivery.timeout.ms", text(command, "delivery_timeout_ms", "120000"));
         properties.put("request.timeout.ms", "10000");
         properties.put("linger.ms", text(command, "linger_ms", "5"));
         properties.put("batch.size", text(command, "batch_bytes", "16384"));
