@@ -197,14 +197,22 @@ public final class Driver {
             }
             Thread.sleep(100);
         }
-        try {
-            admin(command).electLeaders(ElectionType.PREFERRED, Set.of(moved)).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
-        } catch (java.util.concurrent.ExecutionException problem) {
-            if (!(problem.getCause() instanceof org.apache.kafka.common.errors.ElectionNotNeededException)) {
-                throw problem;
+        // A replica that has just come back is not in the in-sync set yet.
+        for (int round = 0; ; round++) {
+            try {
+                admin(command).electLeaders(ElectionType.PREFERRED, Set.of(moved)).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
+                return JSON.nullNode();
+            } catch (java.util.concurrent.ExecutionException problem) {
+                if (problem.getCause() instanceof org.apache.kafka.common.errors.ElectionNotNeededException) {
+                    return JSON.nullNode();
+                }
+                if (round == 300 || !(problem.getCause()
+                        instanceof org.apache.kafka.common.errors.PreferredLeaderNotAvailableException)) {
+                    throw problem;
+                }
+                Thread.sleep(100);
             }
         }
-        return JSON.nullNode();
     }
 
     private static TopicPartition partition(JsonNode command) {
