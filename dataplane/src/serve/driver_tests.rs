@@ -431,6 +431,21 @@ fn a_small_budget_delays_requests_and_loses_none() {
 }
 
 #[test]
+fn without_memory_for_its_wait_a_fetch_is_answered_after_a_pause() {
+    let served = serve(DataplaneConfig { serve_memory_max: 400, ..config() });
+    let mut local = served.node.add("orders", 0);
+    let mut stream = served.connect();
+    stream.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    assert!(records(answer(&mut stream), 12).is_empty());
+    stream.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    assert!(records(answer(&mut stream), 12).is_empty());
+    assert!(served.dataplane.counters().total.stalls >= 2);
+    let stored = local.append(&[Batch::at(0, 100)]);
+    stream.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    assert!(records(answer(&mut stream), 12) == stored);
+}
+
+#[test]
 fn a_connection_too_many_is_closed_at_once() {
     let served = serve(DataplaneConfig { connections_max: 2, ..config() });
     served.node.add("orders", 0);
