@@ -140,13 +140,13 @@ impl Checkpoint {
     }
 
     /// Sets many entries, in one go with what `update` sees, and writes the file whole if anything
-    /// changed.
+    /// changed or lines were appended to it: so the file stays as long as the table.
     pub(crate) fn replace(
         &self,
         update: impl FnOnce(&mut HashMap<TopicPartition, CheckpointEntry>) -> bool,
     ) -> io::Result<()> {
         let mut table = self.lock();
-        table.stale |= update(&mut table.entries);
+        table.stale |= update(&mut table.entries) || table.journal.is_some();
         if table.stale { self.write(&mut table) } else { Ok(()) }
     }
 

@@ -14,7 +14,7 @@ use crate::{TopicId, TopicPartition};
 const TOPIC_NAME_CHARS_MAX: usize = 249;
 
 /// Kafka's file with the topic id, in the partition folder.
-pub(crate) const PARTITION_METADATA: &str = "partition.metadata";
+const PARTITION_METADATA: &str = "partition.metadata";
 
 /// Kafka's file with the epochs of a partition, in the partition folder.
 pub(crate) const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";

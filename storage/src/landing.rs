@@ -22,12 +22,9 @@ use crate::{LeaderEpoch, Offset};
 /// Batches published under one lock: bounds what is held between storing and publishing.
 const GROUP_BATCHES: usize = 64;
 
-/// Most bytes that are stored through the mapping: beyond, a plain write costs less for each.
-const MAPPED_WRITE_BYTES_MAX: usize = 64 * 1024;
-
 /// Bytes zeroed past what was received into a recycled file: a whole header, so that a scan after a
 /// crash ends there.
-const TERMINATOR: [u8; crate::batch::HEADER_BYTES_MAX] = [0; crate::batch::HEADER_BYTES_MAX];
+const TERMINATOR_BYTES: usize = crate::batch::HEADER_BYTES_MAX;
 
 /// What the next batch has to continue.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +76,14 @@ impl Log {
         if room_bytes.is_some_and(|room_bytes| room_bytes < bytes.len()) {
             self.unmap_tail()?;
         }
+        let stored = self.tail.stored;
         let result = self.take(bytes, context, |log, accepted| log.store(accepted));
-        self.terminate()?;
+        if let Some(mapped) = self.tail.mapped.take() {
+            let rest = mapped.advanced((self.tail.dirty_end - stored) as usize);
+            let room_bytes = rest.len_bytes();
+            self.tail.mapped = Some(rest);
+            self.zero(self.tail.dirty_end, TERMINATOR_BYTES.min(room_bytes) as u64)?;
+        }
         result
     }
 
@@ -103,9 +106,11 @@ impl Log {
             Ok(())
         });
         self.tail.dirty_end = received_end;
-        self.tail.mapped = Some(received.advanced(len_bytes));
-        // The kernel wrote over the zeros that ended the segment.
-        self.terminate()?;
+        let rest = received.advanced(len_bytes);
+        let room_bytes = rest.len_bytes();
+        self.tail.mapped = Some(rest);
+        // The kernel wrote over the zeros that ended the segment: set them anew.
+        self.zero(received_end, TERMINATOR_BYTES.min(room_bytes) as u64)?;
         result
     }
 
@@ -231,6 +236,11 @@ impl Log {
 
     /// Gives the active segment, in which nothing is published, another base offset.
     fn rebase(&mut self, base: Offset) -> Result<(), AppendError> {
+        if base > self.active.base() {
+            // The segment will not start where the one before it ends: recovery takes that from a
+            // recovery point only.
+            self.flush()?;
+        }
         let folder = self.reader.folder();
         let moved = Segment::new(base, 0);
         let old = std::mem::replace(&mut self.active, Arc::clone(&moved));
@@ -249,15 +259,16 @@ impl Log {
         if let (Some(file), Some(mapping)) = (ended.log, ended.mapping) {
             moved.adopt(self.reader.budget(), file, mapping);
         }
-        if base >= old.base() {
-            return Ok(());
-        }
         // The segment's name no longer tells the log start.
         let offset = self.reader.log_end();
+        let open = {
+            let state = self.reader.read_state();
+            if state.open.is_empty() { Vec::new() } else { state.open.encode() }
+        };
         let entry = CheckpointEntry {
             log_start: self.reader.log_start(),
             recovery: RecoveryPoint { offset, segment: base, position: 0 },
-            open: Box::default(),
+            open: open.into(),
         };
         let noted = self.storage.note_bounds(self.directory, &self.reader, entry);
         noted.map_err(|error| self.io_error(error))
@@ -276,19 +287,11 @@ impl Log {
             && position + u64::from(header.size_bytes) <= SEGMENT_BYTES_LIMIT
     }
 
-    /// Stores accepted bytes at the tail: few of them through the mapping, if there is one, else by
-    /// a plain write.
+    /// Stores accepted bytes at the tail by a plain write.
     fn store(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
+        let file = self.active_file()?;
         self.tail.dirty_end = self.tail.stored + bytes.len() as u64;
-        let mut written = false;
-        if let Some(mapped) = self.tail.mapped.take() {
-            written = bytes.len() <= MAPPED_WRITE_BYTES_MAX && mapped.write(bytes);
-            self.tail.mapped = Some(mapped.advanced(bytes.len()));
-        }
-        if !written {
-            let file = self.active_file()?;
-            write_all_at(&file, bytes, self.tail.stored).map_err(|error| self.io_error(error))?;
-        }
+        write_all_at(&file, bytes, self.tail.stored).map_err(|error| self.io_error(error))?;
         self.tail.stored = self.tail.dirty_end;
         Ok(())
     }
@@ -304,13 +307,12 @@ impl Log {
         let last_batch = last.info.clone();
         let transactions = self.follow_transactions()?;
         let (base, interval) = (self.active.base(), u64::from(self.config.index_interval_bytes));
-        let log_start = self.reader.log_start();
         let (staged, since_index_bytes) = (&self.staged, &mut self.tail.since_index_bytes);
         let active = &self.active;
         let buffered = self.reader.publish(log_end, |state| {
             for batch in staged {
                 index_batch(state, base, batch, interval, since_index_bytes);
-                note_epoch(state, &batch.info, log_start);
+                note_epoch(state, &batch.info);
             }
             if let Some(open) = transactions {
                 state.open = open;
@@ -358,16 +360,6 @@ impl Log {
         append_aborted_entries(&path, aborted)?;
         self.active.set_has_aborted(true);
         Ok(())
-    }
-
-    /// Ends what was received into a recycled file with zeros.
-    fn terminate(&self) -> Result<(), AppendError> {
-        let Some(rest) = &self.tail.mapped else { return Ok(()) };
-        let terminator = &TERMINATOR[..TERMINATOR.len().min(rest.len_bytes())];
-        if rest.write(terminator) {
-            return Ok(());
-        }
-        self.zero(self.tail.dirty_end, terminator.len() as u64)
     }
 
     /// Overwrites part of the active file with zeros.
@@ -438,12 +430,11 @@ fn index_batch(
 }
 
 /// Notes the epoch of a batch; batches without one say nothing.
-pub(crate) fn note_epoch(state: &mut State, info: &BatchInfo, log_start: Offset) {
+pub(crate) fn note_epoch(state: &mut State, info: &BatchInfo) {
     if info.leader_epoch == LeaderEpoch::UNKNOWN {
         return;
     }
-    let start = info.base_offset.max(log_start);
-    match state.epochs.assign(info.leader_epoch, start) {
+    match state.epochs.assign(info.leader_epoch, info.base_offset) {
         Ok(changed) => state.epochs_changed |= changed,
         Err(error) => {
             tracing::error!(offset = %info.base_offset, %error, "leader epoch not noted");

@@ -320,7 +320,7 @@ impl Log {
             || (entries + new_entries) * 12 > u64::from(self.config.index_bytes_max)
     }
 
-    /// Seals the active segment and starts the next one at the log end.
+    /// Seals the active segment and starts the next one.
     pub(crate) fn roll(&mut self) -> Result<(), AppendError> {
         debug_assert_eq!(self.tail.stored, self.tail.published, "rolled in mid landing");
         self.unmap_tail()?;
@@ -328,7 +328,11 @@ impl Log {
         self.write_indexes()?;
         let largest = self.reader.read_state().largest;
         self.active.set_largest(largest);
-        let next = self.create_segment(self.reader.log_end())?;
+        // Named by the end of the last batch, not by the log end, which lies beyond it after a
+        // truncation into a gap: recovery takes a segment that does not start where the last one ends
+        // for one that follows a hole.
+        let end = self.last_batch.as_ref().map_or(self.reader.log_end(), BatchInfo::next_offset);
+        let next = self.create_segment(end)?;
         self.reader.update(|state| {
             state.segments.push(Arc::clone(&next));
             state.offsets = IndexTail::default();

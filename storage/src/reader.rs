@@ -6,10 +6,11 @@
 //! lock. It must never do I/O under the lock, and never show a reader a byte past the published
 //! end.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::batch::BatchInfo;
 use crate::budget::Budget;
@@ -18,6 +19,7 @@ use crate::index::{Found, IndexTail, OffsetEntry, TailSearch, TimeEntry, entries
 use crate::mapping::ReadSlice;
 use crate::scan::scan_headers;
 use crate::segment::{Segment, SegmentError, SegmentFile};
+use crate::truncation::Doomed;
 use crate::txns::{self, OpenTransactions};
 use crate::{LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition};
 
@@ -94,6 +96,8 @@ pub struct LogReader {
     /// Set when the device failed under the log: nothing is written until it is reopened.
     failed: AtomicBool,
     state: RwLock<State>,
+    /// Segments below the log start that wait for it to become durable, oldest first.
+    doomed: Mutex<VecDeque<Doomed>>,
 }
 
 /// What was published, apart from the offsets that are polled.
@@ -158,6 +162,7 @@ impl LogReader {
             size_bytes: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             state: RwLock::new(parts.state),
+            doomed: Mutex::new(VecDeque::new()),
         };
         reader.update(|_| {});
         Arc::new(reader)
@@ -348,7 +353,8 @@ impl LogReader {
         self.size_bytes.store(state.sealed_bytes + active_bytes, Ordering::Release);
         let latest = state.epochs.latest().map_or(LeaderEpoch::UNKNOWN, |latest| latest.epoch);
         self.latest_epoch.store(latest.0, Ordering::Release);
-        let stable = state.open.last_stable_offset(log_end);
+        // A transaction may have begun below the log start.
+        let stable = state.open.last_stable_offset(log_end).max(self.log_start());
         // The stable offset must not be seen beyond the end: up goes the end first.
         if log_end >= self.log_end() {
             self.log_end.store(log_end.0, Ordering::Release);
@@ -357,6 +363,11 @@ impl LogReader {
             self.last_stable.store(stable.0, Ordering::Release);
             self.log_end.store(log_end.0, Ordering::Release);
         }
+    }
+
+    /// Held while files of doomed segments are removed.
+    pub(crate) fn lock_doomed(&self) -> MutexGuard<'_, VecDeque<Doomed>> {
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn has_failed(&self) -> bool {

@@ -24,6 +24,7 @@ use crate::reader::State;
 use crate::scan::scan_headers;
 use crate::segment::{Segment, SegmentFile, read_at};
 use crate::storage::RecoveryReport;
+use crate::truncation::open_at_start;
 use crate::txns::{AbortedTxn, OpenTransactions, aborted_entries};
 use crate::{LeaderEpoch, Offset};
 
@@ -58,8 +59,14 @@ pub(crate) fn recover(
     let end = trusted.map_or(files.keys().next().copied().unwrap_or(log_start), |at| at.offset);
     let mut recovery = Recovery::new(folder, index_interval_bytes, log_start, end);
     recovery.load_epochs(&files, trusted)?;
-    if let (Some(_), Some(entry)) = (trusted, checkpoint) {
-        recovery.load_transactions(entry)?;
+    match (trusted, checkpoint, files.keys().next()) {
+        (Some(_), Some(entry), _) => recovery.load_transactions(entry)?,
+        (_, _, Some(first)) => match open_at_start(folder, *first) {
+            Ok(open) => recovery.state.open = open,
+            // Torn by the same crash, or damaged like the checkpoint.
+            Err(error) => tracing::warn!(folder = %folder.display(), %error, "open transactions"),
+        },
+        _ => {}
     }
     recovery.run(files, trusted)?;
     recovery.finish()
@@ -69,11 +76,15 @@ pub(crate) fn recover(
 fn trusted_point(point: RecoveryPoint, files: &BTreeMap<Offset, u64>) -> Option<RecoveryPoint> {
     match files.get(&point.segment) {
         Some(len_bytes) => (*len_bytes >= point.position).then_some(point),
-        // Its segment was sealed there and has been deleted since; the next one starts there.
-        None if files.contains_key(&point.offset) => {
-            Some(RecoveryPoint { segment: point.offset, position: 0, ..point })
+        // Its segment lies below the log start: it was sealed there, and the next one begins there.
+        None => {
+            let next = files.keys().find(|base| **base > point.segment)?;
+            (*next <= point.offset).then_some(RecoveryPoint {
+                segment: *next,
+                position: 0,
+                ..point
+            })
         }
-        None => None,
     }
 }
 
@@ -150,7 +161,7 @@ impl<'a> Recovery<'a> {
             }
             let from = match trusted {
                 Some(point) if point.segment == base => point.position,
-                _ if base == self.end || self.state.segments.is_empty() => 0,
+                _ if self.continues_at(base) || self.state.segments.is_empty() => 0,
                 _ => {
                     // A hole: what follows it continues nothing.
                     self.report.cut_bytes += len_bytes;
@@ -164,6 +175,13 @@ impl<'a> Recovery<'a> {
             self.state.segments.push(self.found_segment(base, len_bytes));
         }
         Ok(())
+    }
+
+    /// Whether a segment of this base follows what was taken so far without a hole: it is named by
+    /// the end of the last batch, which a recovery point may lie beyond.
+    fn continues_at(&self, base: Offset) -> bool {
+        let last = self.last_batch.as_ref().map_or(self.end, BatchInfo::next_offset);
+        (last..=self.end).contains(&base)
     }
 
     fn finish(mut self) -> io::Result<Recovered> {
@@ -183,7 +201,8 @@ impl<'a> Recovery<'a> {
             self.last_batch = last_batch_of(self.folder, &self.state.segments)?;
         }
         self.state.epochs_changed |= self.state.epochs.truncate_from_end(self.end);
-        self.state.epochs_changed |= self.state.epochs.truncate_from_start(self.log_start);
+        let first = self.state.segments[0].base();
+        self.state.epochs_changed |= self.state.epochs.truncate_from_start(first);
         self.report.clean = self.report.scanned_bytes == 0 && self.report.cut_reason.is_none();
         Ok(Recovered {
             state: self.state,
@@ -218,10 +237,8 @@ impl<'a> Recovery<'a> {
         self.resume_indexes(base, from, clean)?;
         self.walk_taken(&log, base, from)?;
         let mut valid_bytes = from;
-        // Also where nothing is left to verify: a crash may have come between the cut of the log and
-        // that of its index.
-        keep_aborted_below(self.folder, base, self.end)?;
         if !clean {
+            keep_aborted_below(self.folder, base, self.end)?;
             let (scan, aborted) = self.verify(&log, base, from, len_bytes)?;
             valid_bytes = scan.valid_bytes;
             if !aborted.is_empty() {
@@ -318,7 +335,7 @@ impl<'a> Recovery<'a> {
         }
         let aborted = self.state.open.append(&info).map_err(|error| error.to_string())?;
         self.note(base, position, &info);
-        note_epoch(&mut self.state, &info, self.log_start);
+        note_epoch(&mut self.state, &info);
         self.end = info.next_offset();
         let size_bytes = u64::from(info.size_bytes);
         self.last_batch = Some(info);
@@ -405,15 +422,15 @@ impl<'a> Recovery<'a> {
                 for (base, len_bytes) in files.range(..=trusted.segment) {
                     let end = if *base == trusted.segment { trusted.position } else { *len_bytes };
                     let log = File::open(SegmentFile::Log.path(self.folder, *base))?;
-                    let log_start = self.log_start;
                     scan_headers(&log, 0, end, |_, info| {
-                        note_epoch(&mut self.state, info, log_start);
+                        note_epoch(&mut self.state, info);
                         ControlFlow::<()>::Continue(())
                     })?;
                 }
                 self.state.epochs_changed = true;
             }
         }
+        // Entries beyond it must not lie in wait in the file until the log has grown past them.
         self.state.epochs_changed |= self.state.epochs.truncate_from_end(trusted.offset);
         Ok(())
     }
@@ -491,11 +508,7 @@ pub(crate) fn keep_aborted_below(folder: &Path, base: Offset, end: Offset) -> io
         .take_while(|entry| entry.last_offset < end)
         .flat_map(|entry| entry.encode())
         .collect();
-    match kept.len() {
-        0 => remove_if_there(&path),
-        len_bytes if len_bytes == bytes.len() => Ok(()),
-        _ => fs::write(&path, kept),
-    }
+    if kept.is_empty() { remove_if_there(&path) } else { fs::write(&path, kept) }
 }
 
 /// Whether the file goes on with zeros, as a recycled file does past what was received.

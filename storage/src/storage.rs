@@ -20,10 +20,11 @@ use crate::files::{
 };
 use crate::log::{AppendError, Log, LogConfig, LogParts, create_segment_files};
 use crate::reader::{LogReader, ReaderParts};
-use crate::recovery::{new_state, recover};
+use crate::recovery::{new_state, recover, remove_segment};
 use crate::recycle::{ReadyFile, RecyclePool};
 use crate::segment::{Ended, Segment, SegmentFile};
 use crate::sync::{Pending, sync_logs};
+use crate::truncation::Doomed;
 use crate::{Offset, TopicId, TopicPartition};
 
 /// Ends the name of a folder that is being deleted.
@@ -315,6 +316,12 @@ impl Storage {
                 changed
             });
             written.map_err(|error| at(&directory.root, error))?;
+            for reader in self.open_readers(number) {
+                let known = directory.checkpoint.entry(reader.partition());
+                if let Some(log_start) = known.map(|known| known.log_start) {
+                    self.remove_doomed(number, &reader, Some(log_start));
+                }
+            }
             directory.pool.make_ready();
         }
         Ok(())
@@ -366,6 +373,43 @@ impl Storage {
         entry: CheckpointEntry,
     ) -> io::Result<()> {
         self.directories[number].checkpoint.append(reader.partition(), entry, true)
+    }
+
+    /// Removes the files of segments below a log start that is durable; with none, of all that wait.
+    pub(crate) fn remove_doomed(
+        &self,
+        number: usize,
+        reader: &LogReader,
+        log_start: Option<Offset>,
+    ) {
+        let mut doomed = reader.lock_doomed();
+        if doomed.is_empty() {
+            return;
+        }
+        let folder = reader.folder();
+        let may_go = |first: &Doomed| log_start.is_none_or(|log_start| first.end <= log_start);
+        while doomed.front().is_some_and(may_go)
+            && let Some(first) = doomed.pop_front()
+        {
+            let (base, len_bytes) = (first.segment.base(), first.segment.len_bytes());
+            let path = SegmentFile::Log.path(&folder, base);
+            let freed = (first.ended, len_bytes);
+            let removed = self
+                .retire(number, &path, freed, first.capacity_bytes)
+                .and_then(|()| remove_segment(&folder, base));
+            if let Err(error) = removed {
+                // Found and removed when the log is opened the next time.
+                let partition = reader.partition();
+                tracing::warn!(%partition, segment = %base, %error, "segment not deleted");
+            }
+        }
+        let oldest = doomed.front().map(|first| first.segment.base());
+        drop(doomed);
+        // Only now: a crash may bring an earlier log start back, and then its records need them.
+        reader.update(|state| {
+            let oldest = oldest.unwrap_or(state.segments[0].base());
+            state.epochs_changed |= state.epochs.truncate_from_start(oldest);
+        });
     }
 
     /// A recycled file with room for `len_bytes`.

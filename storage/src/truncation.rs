@@ -24,6 +24,17 @@ use crate::scan::scan_headers;
 use crate::segment::{Ended, Segment, SegmentFile, read_exact_at};
 use crate::txns::OpenTransactions;
 
+/// A segment below the log start whose files are still there.
+#[derive(Debug)]
+pub(crate) struct Doomed {
+    pub(crate) segment: Arc<Segment>,
+    /// Where the next segment starts: with a durable log start from there on the files may go.
+    pub(crate) end: Offset,
+    pub(crate) ended: Ended,
+    /// What a recycled file of it should hold.
+    pub(crate) capacity_bytes: u64,
+}
+
 /// Where a truncation cuts.
 struct Cut {
     /// The segment that stays and ends there.
@@ -83,6 +94,8 @@ impl Log {
         self.start_tail(first);
         self.last_batch = None;
         self.landing = Landing::at(Expected::of(&self.reader));
+        // All of them, whatever they are called: the new segment may have the name of one.
+        self.storage.remove_doomed(self.directory, &self.reader, None);
         self.remove(removed.into_iter().rev())?;
         let folder = self.reader.folder();
         create_segment_files(&folder, offset, &[])
@@ -90,7 +103,9 @@ impl Log {
             .map_err(|error| self.io_error(error))
     }
 
-    /// Moves the log start, deleting (recycling) segments that fall wholly below it.
+    /// Moves the log start. Segments that fall wholly below it are not shown any more; their files
+    /// are deleted (recycled) by the next [`Storage::checkpoint`](crate::Storage::checkpoint), once
+    /// the new log start is durable: an older one must not come back without them.
     pub fn advance_log_start(&mut self, offset: Offset) -> Result<(), AppendError> {
         self.check_usable()?;
         let log_end = self.reader.log_end();
@@ -104,12 +119,20 @@ impl Log {
         if offset == log_end && self.tail.published > 0 && between_landings {
             self.roll()?;
         }
-        let removed = self.reader.update_to((offset, log_end), |state| {
-            state.epochs_changed |= state.epochs.truncate_from_start(offset);
+        let capacity_bytes = u64::from(self.config.segment_bytes_max);
+        let doomed = self.reader.update_to((offset, log_end), |state| {
             let below = state.segments.partition_point(|segment| segment.base() <= offset) - 1;
-            state.segments.drain(..below).collect::<Vec<_>>()
+            let removed: Vec<_> = state.segments.drain(..below).collect();
+            let kept = state.segments[0].base();
+            let ends = removed.iter().skip(1).map(|next| next.base()).chain([kept]);
+            let ends: Vec<_> = ends.collect();
+            removed.into_iter().zip(ends).collect::<Vec<_>>()
         });
-        self.remove(removed)
+        for (segment, end) in doomed {
+            let ended = segment.end();
+            self.reader.lock_doomed().push_back(Doomed { segment, end, ended, capacity_bytes });
+        }
+        Ok(())
     }
 
     /// The place to cut for `offset`; `None` when nothing would be left.
@@ -124,15 +147,13 @@ impl Log {
         let log = fs::File::open(SegmentFile::Log.path(&folder, segment.base()))?;
         let mut open = open_at_start(&folder, segment.base())?;
         let mut position = 0;
-        // The end is that of the last batch kept, even where a gap follows: the next segment must
-        // start there, or recovery takes the gap for a missing segment.
-        let mut end = segment.base();
+        let mut end = offset;
         let damaged = scan_headers(&log, 0, segment.len_bytes(), |at, info| {
             if info.last_offset >= offset {
+                end = end.min(info.base_offset);
                 return ControlFlow::Break(Ok(()));
             }
             position = at + u64::from(info.size_bytes);
-            end = info.next_offset();
             match follow(&mut open, &log, at, info) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => ControlFlow::Break(Err(error)),
@@ -179,6 +200,7 @@ impl Log {
         let open = if cut.open.is_empty() { Vec::new() } else { cut.open.encode() };
         match self.storage.checkpoint_entry(self.directory, &self.reader) {
             Some(mut entry) if entry.recovery.offset > cut.end => {
+                entry.log_start = self.reader.log_start();
                 entry.recovery = point;
                 entry.open = open.into();
                 self.note(entry)
@@ -224,8 +246,8 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the files of segments no reader is shown any more, in the order given: from the
-    /// outside in, so that what a crash leaves is continuous.
+    /// Removes the files of segments no reader is shown any more, in the order given: newest first,
+    /// so that what a crash leaves is continuous.
     fn remove(&self, removed: impl IntoIterator<Item = Arc<Segment>>) -> Result<(), AppendError> {
         let folder = self.reader.folder();
         for segment in removed {
@@ -242,7 +264,7 @@ impl Log {
 }
 
 /// The transactions open where a segment starts.
-fn open_at_start(folder: &Path, base: Offset) -> io::Result<OpenTransactions> {
+pub(crate) fn open_at_start(folder: &Path, base: Offset) -> io::Result<OpenTransactions> {
     match fs::read(SegmentFile::OpenTransactions.path(folder, base)) {
         Ok(bytes) => OpenTransactions::parse(&bytes).map_err(io::Error::other),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(OpenTransactions::default()),

@@ -74,8 +74,7 @@ impl Ring {
         self.start(Operation::Accept { listener: listener.clone(), token })
     }
 
-    /// Receives once. With `fill` set, completes only when everything is filled, or when the stream
-    /// ends, fails or the receive is cancelled.
+    /// Receives once. With `fill` set, completes only when everything is filled (or on end or error).
     ///
     /// There must be room for at least one byte: zero bytes would read as the end of the stream, so
     /// a receive without room ends with `InvalidInput`.

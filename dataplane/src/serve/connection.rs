@@ -33,9 +33,7 @@ pub(super) enum State {
 pub(super) struct Poll {
     pub(super) fetch: PendingFetch,
     pub(super) chain: Chain,
-    /// When it is answered with what there is.
-    pub(super) until: Instant,
-    pub(super) _charge: Option<Charge>,
+    pub(super) _charge: Charge,
 }
 
 /// A consumer's connection.
@@ -112,7 +110,7 @@ impl Connection {
                 Some(beyond.map_or(stalled, |beyond| beyond.min(stalled)))
             }
             State::Reading => Some(self.active_at + patience.idle),
-            State::Polling(poll) => Some(poll.until),
+            State::Polling(poll) => Some(poll.fetch.deadline()),
             State::Sending(_, since) => Some(*since + patience.stalled),
             State::Starved | State::Cold { .. } | State::Closing => None,
         }

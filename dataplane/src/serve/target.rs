@@ -36,21 +36,10 @@ pub(super) struct Look {
     pub(super) answer: AnswerPartition,
     /// The records to answer with.
     pub(super) records: Option<ReadSlice>,
-    /// Its place in the answer.
-    pub(super) rank: Rank,
+    /// Whether the partition is not here at all: Kafka lists those last.
+    pub(super) unknown: bool,
     /// Whether more records are there than a look can give: it ended with its segment.
     pub(super) behind: bool,
-}
-
-/// The order of an answer: Kafka lists what it does not know behind the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
-    /// The partition is here.
-    Known,
-    /// Nothing has this topic id.
-    UnknownId,
-    /// There is no such topic, or it has no such partition.
-    UnknownPartition,
 }
 
 impl Look {
@@ -96,14 +85,11 @@ impl Target {
         self.ready_bytes = 0;
         let Some(partition) = self.resolve(table) else {
             let named = self.name.is_some() || matches!(self.key, TopicKey::Name(_));
-            let (code, rank) = if named {
-                (errors::UNKNOWN_TOPIC_OR_PARTITION, Rank::UnknownPartition)
-            } else {
-                (errors::UNKNOWN_TOPIC_ID, Rank::UnknownId)
-            };
+            let code =
+                if named { errors::UNKNOWN_TOPIC_OR_PARTITION } else { errors::UNKNOWN_TOPIC_ID };
             let mut look = failed(self.fetch.partition, code);
             look.answer.aborted = Some(Vec::new());
-            look.rank = rank;
+            look.unknown = true;
             return look;
         };
         self.seen = ends(&partition);
@@ -162,10 +148,9 @@ fn failed(partition: i32, error_code: i16) -> Look {
         diverging: None,
         current_leader: None,
     };
-    Look { answer, records: None, rank: Rank::Known, behind: false }
+    Look { answer, records: None, unknown: false, behind: false }
 }
 
-/// Reads as Kafka does, down to where its aborted list is null and where it is empty.
 fn read(
     partition: &Partition,
     key: &TopicKey,
@@ -193,11 +178,10 @@ fn read(
         diverging: None,
         current_leader: None,
     };
-    let mut look = Look { answer, records: None, rank: Rank::Known, behind: false };
+    let mut look = Look { answer, records: None, unknown: false, behind: false };
     if fetch.last_fetched_epoch >= 0 {
         look.answer.diverging = divergence(partition, fetch)?;
         if look.answer.diverging.is_some() {
-            look.answer.aborted = None;
             return Ok(look);
         }
     }
@@ -214,7 +198,6 @@ fn read(
     let read = log.read(from, until, bytes_max, limits.whole_first_batch);
     let Some(records) = read.map_err(|error| read_code(&error))? else { return Ok(look) };
     if is_first_batch_cut(&records) {
-        look.answer.aborted = None;
         return Ok(look);
     }
     let bytes = records.len_bytes();

@@ -6,4 +6,3 @@ mod landing;
 mod lanes;
 mod pair;
 mod session;
-mod simulation;
