@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use storage::batch::{Attributes, BatchInfo, Compression, ControlMarker, Record};
 use storage::inspect::{self, DumpedBatch, InspectOptions, PartitionReport};
 
+use super::complain;
+
 /// Bytes shown of a key, a value or a header.
 const SHOWN_BYTES_MAX: usize = 120;
 
@@ -262,6 +264,13 @@ fn shown(value: &[u8]) -> String {
 }
 
 fn verify(arguments: &InspectArgs, out: &mut Output<impl Write>) -> anyhow::Result<bool> {
+    if inspect::is_in_use(&arguments.dir) {
+        complain(&format!(
+            "a node or broker is running on {}: what it has not finished writing is reported as damage; \
+             stop it for a final answer",
+            arguments.dir.display()
+        ));
+    }
     let (mut partitions, mut damaged) = (0u64, 0u64);
     let whole = inspect::verify(&arguments.dir, &options(arguments), &mut |report| {
         partitions += 1;

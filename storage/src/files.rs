@@ -16,6 +16,9 @@ const TOPIC_NAME_CHARS_MAX: usize = 249;
 /// Kafka's file with the topic id, in the partition folder.
 const PARTITION_METADATA: &str = "partition.metadata";
 
+/// A data directory's lock file, by a broker's name.
+pub(crate) const LOCK_FILE: &str = ".lock";
+
 /// Kafka's file with the epochs of a partition, in the partition folder.
 pub(crate) const LEADER_EPOCH_CHECKPOINT: &str = "leader-epoch-checkpoint";
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::budget::Budget;
 use crate::checkpoint::{Checkpoint, CheckpointEntry, PRIVATE_FOLDER};
 use crate::files::{
-    is_partition_metadata_lost, parse_folder_name, read_partition_metadata,
+    LOCK_FILE, is_partition_metadata_lost, parse_folder_name, read_partition_metadata,
     write_partition_metadata,
 };
 use crate::log::{AppendError, Log, LogConfig, LogParts, create_segment_files};
@@ -496,6 +496,24 @@ fn at(path: &Path, source: io::Error) -> OpenError {
     OpenError::Io { path: path.to_path_buf(), source }
 }
 
+/// Takes the directory's lock file twice: the whole-file lock keeps a second node out, also one in
+/// this process; the record lock is the one a Kafka broker takes and looks for.
+fn lock_directory(path: &Path) -> Result<File, OpenError> {
+    let lock_path = path.join(LOCK_FILE);
+    let lock = File::options().write(true).create(true).truncate(false).open(&lock_path);
+    let lock = lock.map_err(|error| at(&lock_path, error))?;
+    let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    let taken =
+        rustix::fs::flock(&lock, exclusive).and_then(|()| rustix::fs::fcntl_lock(&lock, exclusive));
+    match taken {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::ACCESS) => {
+            Err(OpenError::Locked(path.to_path_buf()))
+        }
+        Err(error) => Err(at(&lock_path, error.into())),
+    }
+}
+
 fn open_directory(
     path: &Path,
     budget: &Arc<Budget>,
@@ -503,15 +521,7 @@ fn open_directory(
 ) -> Result<Directory, OpenError> {
     let private = path.join(PRIVATE_FOLDER);
     fs::create_dir_all(&private).map_err(|error| at(path, error))?;
-    // Created as a broker does, so that one started on the directory finds it taken.
-    let lock_path = path.join(".lock");
-    let lock = File::options().write(true).create(true).truncate(false).open(&lock_path);
-    let lock = lock.map_err(|error| at(&lock_path, error))?;
-    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Locked(path.to_path_buf())),
-        Err(error) => return Err(at(&lock_path, error.into())),
-    }
+    let lock = lock_directory(path)?;
     remove_leftovers(path).map_err(|error| at(path, error))?;
     let root: Arc<Path> = Arc::from(path);
     let opened = Checkpoint::open(Arc::clone(&root)).map_err(|error| at(path, error))?;

@@ -13,9 +13,24 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::Offset;
+use crate::files::LOCK_FILE;
 
 pub use dump::{DumpedBatch, dump};
 pub use verify::{Damage, Finding, PartitionReport, verify, verify_partition};
+
+/// Whether a node or a broker is running on the data directory that `path` is, or lies in. What it
+/// has not finished writing looks like damage.
+#[must_use]
+pub fn is_in_use(path: &Path) -> bool {
+    let parent = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+    [Some(path.to_owned()), parent].into_iter().flatten().any(|directory| {
+        let Ok(lock) = fs::File::open(directory.join(LOCK_FILE)) else { return false };
+        let shared = rustix::fs::FlockOperation::NonBlockingLockShared;
+        let free =
+            rustix::fs::flock(&lock, shared).and_then(|()| rustix::fs::fcntl_lock(&lock, shared));
+        free.is_err()
+    })
+}
 
 /// How to look.
 #[derive(Clone, Copy, Debug)]

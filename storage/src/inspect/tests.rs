@@ -388,3 +388,21 @@ fn a_dump_lists_batches_records_and_tails() {
         Err(InspectError::NotALog(_))
     ));
 }
+
+#[test]
+fn a_directory_is_in_use_while_it_is_open() {
+    let root = tempfile::tempdir().unwrap();
+    assert!(!is_in_use(root.path()));
+    let config = crate::StorageConfig {
+        directories: vec![root.path().to_owned()],
+        descriptors_max: 8,
+        mappings_max: 8,
+        recycle_bytes_max: 0,
+    };
+    let storage = crate::Storage::open(config).unwrap();
+    assert!(is_in_use(root.path()));
+    fs::create_dir(root.path().join("orders-0")).unwrap();
+    assert!(is_in_use(&root.path().join("orders-0")));
+    drop(storage);
+    assert!(!is_in_use(root.path()));
+}
