@@ -1,7 +1,7 @@
 //! What mirroring a real topic costs, next to kcat merely reading it: `cargo bench --bench peers`.
 //!
 //! One broker, 2 GB of 1 KiB records (`LONGHAUL_BENCH_BYTES` for another size), 1 and 64 partitions,
-//! uncompressed and zstd. The node stores and checks every byte; kcat reads and drops it. Runs are
+//! uncompressed and zstd. The node stores and checks every byte; kcat, as a user runs it, writes it to `/dev/null`. Runs are
 //! interleaved; the figures are medians with their range. Needs `tests/setup`.
 
 #![expect(
@@ -93,19 +93,8 @@ fn read_with_kcat(cluster: &Cluster, topic: &str) -> Sample {
     let source_before = processor_seconds(source);
     let began = Instant::now();
     let mut child = std::process::Command::new("kcat")
-        .args([
-            "-b",
-            &cluster.bootstrap(),
-            "-C",
-            "-t",
-            topic,
-            "-o",
-            "beginning",
-            "-e",
-            "-q",
-            "-f",
-            "",
-        ])
+        .args(["-b", &cluster.bootstrap(), "-C", "-t", topic, "-o", "beginning", "-e", "-q"])
+        .stdout(std::process::Stdio::null())
         .spawn()
         .expect("kcat starts");
     let mut cpu = 0.0;

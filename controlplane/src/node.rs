@@ -4,6 +4,7 @@
 //! the port is bound before mirrors run; on a stop, mirrors end first, then the cores, which close
 //! their logs, and the store last.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use dataplane::{
 use storage::{OpenError, Storage};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::admin::{ColdApi, ColdApiError, NodeIdentity};
@@ -24,6 +26,8 @@ use crate::identity::random_id;
 use crate::mirror::{Cores, Mirrors, MirrorsContext, RestoreError, Restored, restore};
 use crate::store::{Change, RedbStore, Snapshot, Store, StoreError, StoreWriter};
 
+/// Blocking calls that are under way when a node stops (a log being made) get this long to end.
+const LAST_CALLS_MAX: Duration = Duration::from_secs(5);
 /// Threads of the control plane; the cores have their own.
 const CONTROL_THREADS: usize = 2;
 
@@ -56,16 +60,81 @@ pub enum NodeError {
 /// Runs a node until SIGTERM or SIGINT, then stops it cleanly. A second signal ends the process at
 /// once.
 pub fn run(config: &NodeConfig) -> Result<(), NodeError> {
-    config.check()?;
-    let storage = Storage::open(config.storage())?;
-    let opened = Opened::open(config, storage)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(CONTROL_THREADS)
-        .thread_name("control")
-        .enable_all()
-        .build()?;
-    let node = opened.start(config, &runtime)?;
-    runtime.block_on(node.until_stopped())
+    let stop = Arc::new(Notify::new());
+    {
+        let stop = stop.clone();
+        on_signals(move || stop.notify_one())?;
+    }
+    let node = Node::start(config)?;
+    node.runtime.block_on(stop.notified());
+    node.stop()
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Node {
+    runtime: Runtime,
+    address: SocketAddr,
+    table: Arc<PartitionTable>,
+    storage: Arc<Storage>,
+    store: StoreWriter,
+    mirrors: Mirrors,
+    cores: Arc<CoreGate>,
+    tasks: Tasks,
+}
+
+impl Node {
+    /// Opens the logs, binds the port, goes on mirroring what was mirrored.
+    pub fn start(config: &NodeConfig) -> Result<Self, NodeError> {
+        config.check()?;
+        let storage = Storage::open(config.storage())?;
+        let opened = Opened::open(config, storage)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(CONTROL_THREADS)
+            .thread_name("control")
+            .enable_all()
+            .build()?;
+        opened.start(config, runtime)
+    }
+
+    /// Where clients connect, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its mirrors. Their futures run on [`Node::runtime`].
+    #[must_use]
+    pub fn mirrors(&self) -> &Mirrors {
+        &self.mirrors
+    }
+
+    /// What it serves.
+    #[must_use]
+    pub fn table(&self) -> &PartitionTable {
+        &self.table
+    }
+
+    /// The control plane's threads.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Ends mirrors, then cores, which close their logs, then the store.
+    pub fn stop(self) -> Result<(), NodeError> {
+        self.runtime.block_on(async {
+            self.mirrors.shut_down().await;
+            self.tasks.stop().await;
+        });
+        self.cores.shut_down();
+        self.storage.checkpoint()?;
+        drop(self.mirrors);
+        self.runtime.shutdown_timeout(LAST_CALLS_MAX);
+        self.store.close();
+        tracing::info!("stopped");
+        Ok(())
+    }
 }
 
 /// Everything from the disk, before anything runs.
@@ -88,10 +157,8 @@ impl Opened {
         Ok(Self { storage, store: Arc::new(store), cluster_id, table, restored })
     }
 
-    fn start(self, config: &NodeConfig, runtime: &Runtime) -> Result<Node, NodeError> {
-        let _inside = runtime.enter();
-        // Listened for from here on: a signal during the start stops the node right after it.
-        let signals = Signals::listen()?;
+    fn start(self, config: &NodeConfig, runtime: Runtime) -> Result<Node, NodeError> {
+        let inside = runtime.enter();
         let (sink, events) = events(config.serve.connections_max);
         let (table, storage) = (self.table.clone(), self.storage.clone());
         let started = Dataplane::start(config.dataplane()?, table, storage, Arc::new(sink));
@@ -127,58 +194,23 @@ impl Opened {
             let cores = cores.clone();
             Arc::new(move |partition: &Arc<Partition>| cores.published(partition))
         };
-        let api =
-            ColdApi::new(identity, self.table, self.storage.clone(), mirrors.clone(), published)?;
+        let api = ColdApi::new(
+            identity,
+            self.table.clone(),
+            self.storage.clone(),
+            mirrors.clone(),
+            published,
+        )?;
         tracing::info!(%address, cluster_id = self.cluster_id, "listening");
         let tasks = Tasks::spawn(events, api, &mirrors, &cores, &self.storage, config);
-        Ok(Node { storage: self.storage, store, mirrors, cores, tasks, signals })
-    }
-}
-
-/// A running node.
-struct Node {
-    storage: Arc<Storage>,
-    store: StoreWriter,
-    mirrors: Mirrors,
-    cores: Arc<CoreGate>,
-    tasks: Tasks,
-    signals: Signals,
-}
-
-impl Node {
-    async fn until_stopped(mut self) -> Result<(), NodeError> {
-        let first = self.signals.next().await;
-        tracing::info!(signal = first, "stopping; a second signal ends the process at once");
-        let Self { storage, store, mirrors, cores, tasks, mut signals } = self;
-        let stopping = async {
-            mirrors.shut_down().await;
-            tasks.stop().await;
-            drop(mirrors);
-            let closing = tokio::task::spawn_blocking(move || {
-                cores.shut_down();
-                let checkpoint = storage.checkpoint();
-                store.close();
-                checkpoint
-            });
-            closing.await
-        };
-        // Cancel safety: the stop goes on until it is done or the process ends.
-        tokio::select! {
-            closed = stopping => match closed {
-                Ok(checkpoint) => checkpoint?,
-                Err(panicked) => return Err(NodeError::Runtime(panicked.into())),
-            },
-            second = signals.next() => {
-                tracing::warn!(signal = second, "ended at once; the next start recovers");
-                std::process::exit(1);
-            }
-        }
-        tracing::info!("stopped");
-        Ok(())
+        drop(inside);
+        let Self { table, storage, .. } = self;
+        Ok(Node { runtime, address, table, storage, store, mirrors, cores, tasks })
     }
 }
 
 /// What runs beside the mirrors.
+#[derive(Debug)]
 struct Tasks {
     running: Vec<JoinHandle<()>>,
 }
@@ -336,6 +368,11 @@ fn own_cluster_id(store: &dyn Store, snapshot: &Snapshot) -> Result<String, Node
 
 /// Sets a flag at the first SIGTERM or SIGINT; a second signal ends the process at once.
 pub fn set_on_signal(flag: Arc<AtomicBool>) -> std::io::Result<()> {
+    on_signals(move || flag.store(true, Ordering::SeqCst))
+}
+
+/// Calls `first` at the first signal, on a thread of its own; a second signal ends the process.
+fn on_signals(first: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = {
         let _inside = runtime.enter();
@@ -343,9 +380,11 @@ pub fn set_on_signal(flag: Arc<AtomicBool>) -> std::io::Result<()> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         runtime.block_on(async {
-            signals.next().await;
-            flag.store(true, Ordering::SeqCst);
-            signals.next().await;
+            let signal = signals.next().await;
+            tracing::info!(signal, "stopping; a second signal ends the process at once");
+            first();
+            let signal = signals.next().await;
+            tracing::warn!(signal, "ended at once; the next start recovers");
             std::process::exit(1);
         });
     })?;

@@ -65,6 +65,10 @@ pub struct CoreCounters {
     pub landed_bytes: Counter,
     /// Batches published.
     pub landed_batches: Counter,
+    /// Record bytes received straight into a segment.
+    pub landed_in_place_bytes: Counter,
+    /// Record bytes dropped because nobody wanted them any more.
+    pub skipped_bytes: Counter,
     /// Fetch requests sent to sources.
     pub fetch_requests: Counter,
     /// Fetch answers taken from sources.
@@ -100,6 +104,10 @@ pub struct Counts {
     pub landed_bytes: u64,
     /// See [`CoreCounters::landed_batches`].
     pub landed_batches: u64,
+    /// See [`CoreCounters::landed_in_place_bytes`].
+    pub landed_in_place_bytes: u64,
+    /// See [`CoreCounters::skipped_bytes`].
+    pub skipped_bytes: u64,
     /// See [`CoreCounters::fetch_requests`].
     pub fetch_requests: u64,
     /// See [`CoreCounters::fetch_answers`].
@@ -126,6 +134,8 @@ impl Counts {
     fn add(&mut self, other: &Self) {
         self.landed_bytes += other.landed_bytes;
         self.landed_batches += other.landed_batches;
+        self.landed_in_place_bytes += other.landed_in_place_bytes;
+        self.skipped_bytes += other.skipped_bytes;
         self.fetch_requests += other.fetch_requests;
         self.fetch_answers += other.fetch_answers;
         self.requests += other.requests;
@@ -146,6 +156,8 @@ impl CoreCounters {
         Counts {
             landed_bytes: self.landed_bytes.get(),
             landed_batches: self.landed_batches.get(),
+            landed_in_place_bytes: self.landed_in_place_bytes.get(),
+            skipped_bytes: self.skipped_bytes.get(),
             fetch_requests: self.fetch_requests.get(),
             fetch_answers: self.fetch_answers.get(),
             requests: self.requests.get(),

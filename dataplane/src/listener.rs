@@ -8,18 +8,23 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// Connections waiting to be accepted, for each core; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
+/// A killed node's ring lets go of its listening sockets some time after the process is gone: the
+/// kernel takes rings down in the background. A restart waits that out before it calls the port taken.
+const RELEASE_MAX: Duration = Duration::from_secs(3);
+const RELEASE_STEP: Duration = Duration::from_millis(20);
+
 /// Binds `count` sockets and returns them with the address, in which port 0 is replaced.
 pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<(Vec<OwnedFd>, SocketAddr)> {
     let mut address = address;
     if address.port() != 0 {
-        // Closed at once: it only finds out whether anybody listens there.
-        listening(address, false).map_err(explain)?;
+        wait_free(address)?;
     }
     let mut sockets = Vec::with_capacity(count);
     for _ in 0..count {
@@ -30,6 +35,20 @@ pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<(Vec<OwnedFd
         sockets.push(OwnedFd::from(socket));
     }
     Ok((sockets, address))
+}
+
+/// Finds out whether anybody listens there; the socket it tries with is closed at once.
+fn wait_free(address: SocketAddr) -> io::Result<()> {
+    let deadline = Instant::now() + RELEASE_MAX;
+    loop {
+        match listening(address, false) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(RELEASE_STEP);
+            }
+            Err(error) => return Err(explain(error)),
+        }
+    }
 }
 
 fn listening(address: SocketAddr, shared: bool) -> io::Result<Socket> {
@@ -67,6 +86,17 @@ mod tests {
 
     fn loopback(port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn a_port_that_is_let_go_in_time_is_taken() {
+        let (sockets, address) = bind(loopback(0), 1).unwrap();
+        std::thread::scope(|scope| {
+            let again = scope.spawn(move || bind(address, 1).map(|(_, bound)| bound));
+            std::thread::sleep(RELEASE_STEP * 3);
+            drop(sockets);
+            assert_eq!(again.join().unwrap().unwrap(), address);
+        });
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{TopicId, TopicPartition};
 const TOPIC_NAME_CHARS_MAX: usize = 249;
 
 /// Kafka's file with the topic id, in the partition folder.
-const PARTITION_METADATA: &str = "partition.metadata";
+pub(crate) const PARTITION_METADATA: &str = "partition.metadata";
 
 /// A data directory's lock file, by a broker's name.
 pub(crate) const LOCK_FILE: &str = ".lock";

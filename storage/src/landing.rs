@@ -22,9 +22,12 @@ use crate::{LeaderEpoch, Offset};
 /// Batches published under one lock: bounds what is held between storing and publishing.
 const GROUP_BATCHES: usize = 64;
 
+/// Most bytes that are stored through the mapping: beyond, a plain write costs less for each.
+const MAPPED_WRITE_BYTES_MAX: usize = 64 * 1024;
+
 /// Bytes zeroed past what was received into a recycled file: a whole header, so that a scan after a
 /// crash ends there.
-const TERMINATOR_BYTES: usize = crate::batch::HEADER_BYTES_MAX;
+const TERMINATOR: [u8; crate::batch::HEADER_BYTES_MAX] = [0; crate::batch::HEADER_BYTES_MAX];
 
 /// What the next batch has to continue.
 #[derive(Clone, Copy, Debug)]
@@ -76,14 +79,8 @@ impl Log {
         if room_bytes.is_some_and(|room_bytes| room_bytes < bytes.len()) {
             self.unmap_tail()?;
         }
-        let stored = self.tail.stored;
         let result = self.take(bytes, context, |log, accepted| log.store(accepted));
-        if let Some(mapped) = self.tail.mapped.take() {
-            let rest = mapped.advanced((self.tail.dirty_end - stored) as usize);
-            let room_bytes = rest.len_bytes();
-            self.tail.mapped = Some(rest);
-            self.zero(self.tail.dirty_end, TERMINATOR_BYTES.min(room_bytes) as u64)?;
-        }
+        self.terminate()?;
         result
     }
 
@@ -106,11 +103,9 @@ impl Log {
             Ok(())
         });
         self.tail.dirty_end = received_end;
-        let rest = received.advanced(len_bytes);
-        let room_bytes = rest.len_bytes();
-        self.tail.mapped = Some(rest);
-        // The kernel wrote over the zeros that ended the segment: set them anew.
-        self.zero(received_end, TERMINATOR_BYTES.min(room_bytes) as u64)?;
+        self.tail.mapped = Some(received.advanced(len_bytes));
+        // The kernel wrote over the zeros that ended the segment.
+        self.terminate()?;
         result
     }
 
@@ -287,11 +282,19 @@ impl Log {
             && position + u64::from(header.size_bytes) <= SEGMENT_BYTES_LIMIT
     }
 
-    /// Stores accepted bytes at the tail by a plain write.
+    /// Stores accepted bytes at the tail: few of them through the mapping, if there is one, else by
+    /// a plain write.
     fn store(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
-        let file = self.active_file()?;
         self.tail.dirty_end = self.tail.stored + bytes.len() as u64;
-        write_all_at(&file, bytes, self.tail.stored).map_err(|error| self.io_error(error))?;
+        let mut written = false;
+        if let Some(mapped) = self.tail.mapped.take() {
+            written = bytes.len() <= MAPPED_WRITE_BYTES_MAX && mapped.write(bytes);
+            self.tail.mapped = Some(mapped.advanced(bytes.len()));
+        }
+        if !written {
+            let file = self.active_file()?;
+            write_all_at(&file, bytes, self.tail.stored).map_err(|error| self.io_error(error))?;
+        }
         self.tail.stored = self.tail.dirty_end;
         Ok(())
     }
@@ -360,6 +363,16 @@ impl Log {
         append_aborted_entries(&path, aborted)?;
         self.active.set_has_aborted(true);
         Ok(())
+    }
+
+    /// Ends what was received into a recycled file with zeros.
+    fn terminate(&self) -> Result<(), AppendError> {
+        let Some(rest) = &self.tail.mapped else { return Ok(()) };
+        let terminator = &TERMINATOR[..TERMINATOR.len().min(rest.len_bytes())];
+        if rest.write(terminator) {
+            return Ok(());
+        }
+        self.zero(self.tail.dirty_end, terminator.len() as u64)
     }
 
     /// Overwrites part of the active file with zeros.

@@ -133,6 +133,24 @@ impl MappedTail {
         unsafe { std::slice::from_raw_parts(self.as_mut_ptr(), len_bytes) }
     }
 
+    /// Writes `bytes` at the front. `false` when they do not fit or could not all be written.
+    ///
+    /// The kernel writes them, as it does for another process: a store of our own would be a signal
+    /// when the disk fails, and a `pwrite` goes through the file system, which walks the whole of a
+    /// large page for a few bytes: 8 us and more against 1 us (measured, ext4 on Linux 6.18).
+    pub(crate) fn write(&self, bytes: &[u8]) -> bool {
+        if bytes.len() > self.len_bytes {
+            return false;
+        }
+        let from = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let to = libc::iovec { iov_base: self.as_mut_ptr().cast(), iov_len: bytes.len() };
+        // SAFETY: the kernel reads `bytes` and writes a range that lies inside the mapping, which
+        // `self` keeps alive. The caller is the log's owner, so no receive into it is in flight, and
+        // nobody reads past the published end. What cannot be written is told by the count.
+        let count = unsafe { libc::process_vm_writev(libc::getpid(), &from, 1, &to, 1, 0) };
+        usize::try_from(count).is_ok_and(|count| count == bytes.len())
+    }
+
     /// What is left after `len_bytes` were received.
     pub(crate) fn advanced(&self, len_bytes: usize) -> Self {
         let len_bytes = len_bytes.min(self.len_bytes);
@@ -214,5 +232,42 @@ impl ReadSlice {
         // below the published end, which no one writes to again: a truncation leaves a segment with
         // live slices alone and goes on in a copy, and a recycled file has no live slice.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len_bytes) }.to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek, Write};
+
+    use super::*;
+
+    #[test]
+    fn writing_to_a_tail_touches_nothing_else() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[0xff; 64 * 1024]).unwrap();
+        let budget = Budget::new(8, 8);
+        let mapping = Arc::new(Mapping::writable(&file, 64 * 1024, &budget).unwrap());
+        // Across a page's end, and up to the end of the mapping.
+        assert!(MappedTail::new(Arc::clone(&mapping), 4090).write(&[1; 61]));
+        assert!(MappedTail::new(Arc::clone(&mapping), 65_530).write(&[2; 6]));
+        assert!(!MappedTail::new(mapping, 65_530).write(&[3; 7]), "beyond the mapping");
+        let mut bytes = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        let mut expected = vec![0xff; 64 * 1024];
+        expected[4090..4151].fill(1);
+        expected[65_530..].fill(2);
+        assert!(bytes == expected);
+    }
+
+    #[test]
+    fn writing_past_the_end_of_a_cut_file_is_refused_and_no_signal() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(64 * 1024).unwrap();
+        let budget = Budget::new(8, 8);
+        let mapping = Arc::new(Mapping::writable(&file, 64 * 1024, &budget).unwrap());
+        file.set_len(4096).unwrap();
+        assert!(!MappedTail::new(Arc::clone(&mapping), 8192).write(&[1; 61]));
+        assert!(!MappedTail::new(mapping, 4090).write(&[1; 61]), "half of it is no success");
     }
 }

@@ -237,8 +237,10 @@ impl<'a> Recovery<'a> {
         self.resume_indexes(base, from, clean)?;
         self.walk_taken(&log, base, from)?;
         let mut valid_bytes = from;
+        // Also where nothing is left to verify: a crash may have come between the cut of the log and
+        // that of its index.
+        keep_aborted_below(self.folder, base, self.end)?;
         if !clean {
-            keep_aborted_below(self.folder, base, self.end)?;
             let (scan, aborted) = self.verify(&log, base, from, len_bytes)?;
             valid_bytes = scan.valid_bytes;
             if !aborted.is_empty() {
@@ -508,7 +510,11 @@ pub(crate) fn keep_aborted_below(folder: &Path, base: Offset, end: Offset) -> io
         .take_while(|entry| entry.last_offset < end)
         .flat_map(|entry| entry.encode())
         .collect();
-    if kept.is_empty() { remove_if_there(&path) } else { fs::write(&path, kept) }
+    match kept.len() {
+        0 => remove_if_there(&path),
+        len_bytes if len_bytes == bytes.len() => Ok(()),
+        _ => fs::write(&path, kept),
+    }
 }
 
 /// Whether the file goes on with zeros, as a recycled file does past what was received.

@@ -147,13 +147,15 @@ impl Log {
         let log = fs::File::open(SegmentFile::Log.path(&folder, segment.base()))?;
         let mut open = open_at_start(&folder, segment.base())?;
         let mut position = 0;
-        let mut end = offset;
+        // The end is that of the last batch kept, even where a gap follows: the next segment must
+        // start there, or recovery takes the gap for a missing segment.
+        let mut end = segment.base();
         let damaged = scan_headers(&log, 0, segment.len_bytes(), |at, info| {
             if info.last_offset >= offset {
-                end = end.min(info.base_offset);
                 return ControlFlow::Break(Ok(()));
             }
             position = at + u64::from(info.size_bytes);
+            end = info.next_offset();
             match follow(&mut open, &log, at, info) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => ControlFlow::Break(Err(error)),

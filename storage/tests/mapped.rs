@@ -139,6 +139,28 @@ fn what_was_refused_in_place_never_comes_back() {
 }
 
 #[test]
+fn bytes_passed_over_after_a_refusal_do_not_move_the_tail() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = recycling_storage(root.path());
+    stock_the_pool(&storage, 0);
+    let mut log = create(&storage, config());
+    assert!(mapped_tail(&mut log));
+    let confirmed = AppendContext { leader_epoch_max: LeaderEpoch(5) };
+    let (a, b, rest) = (batch(0, 5, 5), batch(5, 5, 6), batch(10, 5, 6));
+    let response = [a.clone(), b].concat();
+    receive(root.path(), 0, &response);
+    assert!(log.landed_in_place(response.len(), &confirmed).is_err());
+    assert_eq!(log.land(&rest, &confirmed).unwrap().bytes, 0);
+    log.finish_landing().unwrap();
+    assert!(mapped_tail(&mut log));
+    let other_b = batch(5, 5, 5);
+    receive(root.path(), a.len() as u64, &other_b);
+    assert_eq!(log.landed_in_place(other_b.len(), &confirmed).unwrap().batches, 1);
+    log.finish_landing().unwrap();
+    assert_eq!(read_all(log.reader(), 1), [a, other_b].concat());
+}
+
+#[test]
 fn a_full_mapped_segment_is_cut_when_it_is_sealed() {
     let root = tempfile::tempdir().unwrap();
     let storage = recycling_storage(root.path());

@@ -46,13 +46,21 @@ fn truncation_keeps_whole_batches_below_the_offset_at_every_offset() {
 }
 
 #[test]
-fn truncation_in_a_gap_ends_the_log_at_the_offset() {
+fn truncation_in_a_gap_ends_the_log_with_its_last_batch_and_a_crash_loses_nothing_after_it() {
     let root = tempfile::tempdir().unwrap();
-    let mut log = create(&storage(root.path()), config());
+    let log_directory = storage(root.path());
+    let mut log = create(&log_directory, small());
     log.append(&[batch(0, 5, 0), batch(100, 5, 0)].concat(), &ANY_EPOCH).unwrap();
     log.truncate_to(Offset(50)).unwrap();
-    assert_eq!(log.reader().log_end(), Offset(50));
-    assert!(log.reader().read(Offset(7), Offset(50), 100, true).unwrap().is_none());
+    assert_eq!(log.reader().log_end(), Offset(5));
+    assert!(log.reader().read(Offset(5), Offset(50), 100, true).unwrap().is_none());
+    // Enough to start a new segment at once, right after the gap.
+    let more = batch_of(50, 5, 0, 400);
+    log.append(&more, &ANY_EPOCH).unwrap();
+    let crashed = tempfile::tempdir().unwrap();
+    copy_directory(root.path(), crashed.path());
+    let (log, _) = open(&storage(crashed.path()), small());
+    assert_eq!(read_all(log.reader(), 300), [batch(0, 5, 0), more].concat());
 }
 
 #[test]

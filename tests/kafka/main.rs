@@ -2,6 +2,8 @@
 //!
 //! Needs `tests/setup`. Run with `cargo test --test kafka`.
 
+#![expect(clippy::expect_used, reason = "a test that cannot set up what it needs has failed")]
+
 mod bad_input;
 mod clients;
 mod crash;

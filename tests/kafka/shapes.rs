@@ -114,7 +114,7 @@ fn times_far_apart_in_one_batch_are_found_again() {
         &source,
         "times",
         1,
-        &json!({"message.timestamp.before.max.ms": "9223372036854775807"}),
+        &json!({"message.timestamp.before.max.ms": "9223372036854775807", "retention.ms": "-1"}),
     );
     driver.must(&json!({"do": "produce", "bootstrap": source, "topic": "times", "producer": "times", "count": 1,
         "timestamp": 0, "linger_ms": "200", "null_header": true}));

@@ -113,6 +113,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report, 
 enum Way {
     Raw,
     Warm,
+    WrittenBack,
     Copy,
     #[cfg(feature = "load-tokio-uring")]
     TokioUring,
@@ -143,6 +144,13 @@ fn ways() -> Vec<MeasuredWay> {
             true,
         ),
         way(
+            Way::WrittenBack,
+            "mapped cold",
+            "the same into segments that waited so long that the kernel wrote them back: the first \
+             touch of each page is a fault",
+            false,
+        ),
+        way(
             Way::Copy,
             "copy cold",
             "ring, into a buffer, then written to new files; checksums verified, batches published",
@@ -158,35 +166,40 @@ fn ways() -> Vec<MeasuredWay> {
     ]
 }
 
-/// Segments of a benchmark's log: Kafka's default size.
-const SEGMENT_BYTES: u32 = 1 << 30;
+/// Segments of a benchmark's log. A quarter of Kafka's default, so that a run takes several and a
+/// small run needs little room.
+const SEGMENT_BYTES: u32 = 256 << 20;
 
 /// Bytes read back at a time for the comparison.
 const COMPARE_BYTES: usize = 8 << 20;
 
-/// The storages of the ways that land, kept from run to run: the warm one has its segments recycled.
+/// The storages of the ways that land, kept from run to run: one with segments to recycle, one
+/// without.
 struct Bench<'a> {
     stream: &'a Arc<Stream>,
-    warm: Arc<Storage>,
-    cold: Arc<Storage>,
+    recycling: Arc<Storage>,
+    plain: Arc<Storage>,
+    segments: usize,
 }
 
 impl<'a> Bench<'a> {
     fn new(stream: &'a Arc<Stream>, directory: &Path) -> Result<Self, BenchError> {
-        // Room for the last segment of a run, which is recycled whole.
-        let recycle_bytes_max = stream.record_bytes() + u64::from(SEGMENT_BYTES);
-        let open = |name, recycle_bytes_max| {
+        // One more, because an answer that does not fit leaves the rest of a segment unused.
+        let segments = stream.record_bytes().div_ceil(u64::from(SEGMENT_BYTES)) as usize + 1;
+        let open = |name, segments: usize| {
             Storage::open(StorageConfig {
                 directories: vec![directory.join(name)],
-                descriptors_max: 64,
-                mappings_max: 64,
-                recycle_bytes_max,
+                descriptors_max: 1024,
+                mappings_max: 1024,
+                recycle_bytes_max: segments as u64 * u64::from(SEGMENT_BYTES),
             })
         };
-        let bench = Self { stream, warm: open("warm", recycle_bytes_max)?, cold: open("cold", 0)? };
-        // Fills the pool: what is measured afterwards is the steady state.
-        bench.land(Way::Warm)?;
-        Ok(bench)
+        Ok(Self {
+            stream,
+            recycling: open("recycling", segments)?,
+            plain: open("plain", 0)?,
+            segments,
+        })
     }
 
     fn measure(&mut self, way: Way) -> Result<Run, BenchError> {
@@ -196,12 +209,27 @@ impl<'a> Bench<'a> {
             Way::TokioUring => {
                 self.connected(|socket| tokio_peer::receive_raw(socket, self.stream))
             }
-            Way::Warm | Way::Copy => self.land(way),
+            Way::Copy => self.land(&self.plain, false),
+            Way::Warm => {
+                self.fill_pool()?;
+                self.land(&self.recycling, true)
+            }
+            Way::WrittenBack => {
+                self.fill_pool()?;
+                rustix::fs::sync();
+                self.land(&self.recycling, true)
+            }
         }
     }
 
-    fn land(&self, way: Way) -> Result<Run, BenchError> {
-        let storage = if way == Way::Warm { &self.warm } else { &self.cold };
+    /// Makes the segments of the last run ready, and new ones for those that were not worth it.
+    fn fill_pool(&self) -> Result<(), BenchError> {
+        self.recycling.checkpoint()?;
+        self.recycling.warm(SEGMENT_BYTES, self.segments)?;
+        Ok(())
+    }
+
+    fn land(&self, storage: &Arc<Storage>, in_place: bool) -> Result<Run, BenchError> {
         let partition = TopicPartition { topic: "landing".into(), partition: 0 };
         let config = LogConfig {
             segment_bytes_max: SEGMENT_BYTES,
@@ -211,7 +239,6 @@ impl<'a> Bench<'a> {
             batch_bytes_max: 16 * 1024 * 1024,
         };
         let mut log = storage.create_log(&partition, TopicId::ZERO, Offset(0), config)?;
-        let in_place = way == Way::Warm;
         let run = self.connected(|socket| {
             receiver::receive_and_land(socket, self.stream, &mut log, in_place)
         })?;

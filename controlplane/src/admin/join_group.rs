@@ -79,9 +79,12 @@ fn response(version: i16, answer: JoinAnswer) -> JoinGroupResponse {
     response
 }
 
+/// The part of a member id that tells whose it is; with the rest it has to fit a protocol string.
+const MEMBER_ID_PREFIX_CHARACTERS_MAX: usize = 255;
+
 /// The id of a new member: recognisable in tools, and never the same twice.
 fn fresh_member_id(prefix: &str) -> String {
-    let mut id = prefix.to_owned();
+    let mut id: String = prefix.chars().take(MEMBER_ID_PREFIX_CHARACTERS_MAX).collect();
     // Writing to a string cannot fail.
     let _ = write!(id, "-{}", Uuid::new_v4().hyphenated());
     id

@@ -23,7 +23,7 @@ const TOPIC_ID: TopicId = TopicId(*b"orders-topic-id!");
 /// A node with a mirrored topic `orders` of two partitions, on storage that outlives it.
 struct Scene {
     broker: Broker,
-    _logs: Vec<Log>,
+    logs: Vec<Log>,
     storage: Arc<Storage>,
     directory: tempfile::TempDir,
 }
@@ -51,30 +51,40 @@ impl Scene {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let storage = open_storage(&directory);
-        let table = Arc::new(PartitionTable::default());
+        let broker = broker(Arc::new(PartitionTable::default()), storage.clone());
+        let mut scene = Self { broker, logs: Vec::new(), storage, directory };
+        scene.add("orders", 2, TOPIC_ID);
+        scene
+    }
+
+    /// Adds a mirrored topic.
+    fn add(&mut self, topic: &str, partitions: i32, topic_id: TopicId) {
         let mirror = Arc::new(MirrorInfo { name: "eu".into() });
-        let logs = (0..2).map(|partition| {
-            let id = TopicPartition { topic: "orders".into(), partition };
-            let log = storage.create_log(&id, TOPIC_ID, Offset(0), log_config()).unwrap();
+        for partition in 0..partitions {
+            let id = TopicPartition { topic: topic.into(), partition };
+            let log = self.storage.create_log(&id, topic_id, Offset(0), log_config()).unwrap();
             let mirror = Some(mirror.clone());
             let epoch = LeaderEpoch(3);
-            let shared = Partition::new(id, TOPIC_ID, log.reader().clone(), mirror, epoch);
-            table.insert(Arc::new(shared));
-            log
-        });
-        let logs = logs.collect();
-        let broker = broker(table, storage.clone());
-        Self { broker, _logs: logs, storage, directory }
+            let shared = Partition::new(id, topic_id, log.reader().clone(), mirror, epoch);
+            self.broker.node.table.insert(Arc::new(shared));
+            self.logs.push(log);
+        }
     }
 
     /// Stops the node cleanly and starts it again on what it left.
     fn restart(self) -> Self {
-        let Self { broker, _logs, storage, directory } = self;
+        self.restart_after(|_| {})
+    }
+
+    /// The same, after something was done to its files.
+    fn restart_after(self, change: impl FnOnce(&std::path::Path)) -> Self {
+        let Self { broker, logs, storage, directory } = self;
         let table = broker.node.table.clone();
         drop(broker);
+        change(directory.path());
         table.remove_topic("__consumer_offsets");
         let broker = self::broker(table, storage.clone());
-        Self { broker, _logs, storage, directory }
+        Self { broker, logs, storage, directory }
     }
 
     async fn answer(&self, request: &ColdRequest) -> Result<Bytes, CallError> {

@@ -12,7 +12,7 @@ use kafka_protocol::messages::offset_for_leader_epoch_request::{
 use kafka_protocol::messages::{
     ListOffsetsRequest, MetadataRequest, MetadataResponse, OffsetForLeaderEpochRequest, TopicName,
 };
-use kafka_protocol::protocol::{Message, Request, StrBytes};
+use kafka_protocol::protocol::{Message, Request, StrBytes, VersionRange};
 use storage::{LeaderEpoch, Offset, TopicId};
 
 use super::lane::{FETCH_KEY, FETCH_VERSIONS};
@@ -21,6 +21,9 @@ use super::{Address, ClientError, Connection, KafkaCode};
 /// Partitions named in one request: keeps a request below 100 KB and a broker's request thread busy
 /// for milliseconds, not seconds.
 const PARTITIONS_PER_REQUEST: usize = 2_000;
+
+/// From 4 on (Kafka 0.11) a question can be kept from making a topic.
+const METADATA_VERSIONS: VersionRange = VersionRange { min: 4, max: MetadataRequest::VERSIONS.max };
 
 /// A consumer, not a replica, as the protocol spells it.
 const CONSUMER_REPLICA_ID: i32 = -1;
@@ -140,7 +143,7 @@ pub struct EpochAnswer {
 impl Connection {
     /// Refuses a broker that lacks a version of anything that mirroring needs.
     pub fn speaks_what_mirrors_need(&self) -> Result<(), ClientError> {
-        self.version_for("Metadata", MetadataRequest::KEY, MetadataRequest::VERSIONS)?;
+        self.version_for("Metadata", MetadataRequest::KEY, METADATA_VERSIONS)?;
         self.version_for("ListOffsets", ListOffsetsRequest::KEY, ListOffsetsRequest::VERSIONS)?;
         let (key, ours) = (OffsetForLeaderEpochRequest::KEY, OffsetForLeaderEpochRequest::VERSIONS);
         self.version_for("OffsetForLeaderEpoch", key, ours)?;
@@ -165,7 +168,7 @@ impl Connection {
         };
         let request = MetadataRequest::default()
             .with_topics(topics)
-            // A question never makes a topic. Brokers before 0.11 do not know this field.
+            // A question never makes a topic.
             .with_allow_auto_topic_creation(false);
         let (answer, _) = self.call(WHAT, &request).await?;
         let code = KafkaCode(answer.error_code);
@@ -321,7 +324,10 @@ fn topic_name(name: &Arc<str>) -> TopicName {
     TopicName(StrBytes::from_string(name.to_string()))
 }
 
-fn by_topic<Q>(questions: &[Q], topic: impl Fn(&Q) -> &Arc<str>) -> Vec<(&Arc<str>, Vec<&Q>)> {
+pub(super) fn by_topic<Q>(
+    questions: &[Q],
+    topic: impl Fn(&Q) -> &Arc<str>,
+) -> Vec<(&Arc<str>, Vec<&Q>)> {
     let mut groups: Vec<(&Arc<str>, Vec<&Q>)> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
     for question in questions {
@@ -335,7 +341,7 @@ fn by_topic<Q>(questions: &[Q], topic: impl Fn(&Q) -> &Arc<str>) -> Vec<(&Arc<st
     groups
 }
 
-fn collect_in_order<'a, Q, A: Clone>(
+pub(super) fn collect_in_order<'a, Q, A: Clone>(
     questions: &'a [Q],
     key: impl Fn(&'a Q) -> (&'a str, i32),
     found: impl Iterator<Item = (&'a str, i32, A)>,

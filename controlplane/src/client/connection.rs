@@ -23,6 +23,7 @@ pub const FRAME_BYTES_MAX: usize = 100 * 1024 * 1024;
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 const API_VERSIONS_KEY: i16 = 18;
+const FETCH_FLEXIBLE_MIN: i16 = 12;
 
 /// How connections are made.
 #[derive(Clone, Debug)]
@@ -88,6 +89,17 @@ impl Connection {
         let version = self.version_for(what, R::KEY, R::VERSIONS)?;
         let answer = self.call_at(what, request, version).await?;
         Ok((answer, version))
+    }
+
+    /// Sends a Fetch request's body and returns the answer behind its correlation id: its header's
+    /// tagged fields are left to the parser that the cores use.
+    pub(super) async fn call_fetch(
+        &mut self,
+        version: i16,
+        body: &[u8],
+    ) -> Result<Bytes, ClientError> {
+        let header = if version >= FETCH_FLEXIBLE_MIN { 2 } else { 1 };
+        self.exchange("Fetch", super::lane::FETCH_KEY, version, (header, 0), body).await
     }
 
     /// Sends a body in an encoding of the caller's and returns the answer's body, for messages
@@ -387,3 +399,7 @@ fn take_varint(bytes: &mut Bytes) -> Option<u32> {
     }
     None
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

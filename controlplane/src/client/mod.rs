@@ -3,11 +3,12 @@
 //!
 //! Runs on tokio. Resolves names anew for every connection, secures and version-negotiates the
 //! socket, and then either asks things over it ([`Connection`]) or hands the descriptor to a core
-//! ([`LaneConnection`]). It never fetches records and never writes to a source: the only requests it
+//! ([`LaneConnection`]). It fetches single batches at most, to compare them, and never writes to a source: the only requests it
 //! knows how to build towards a source are reads.
 
 mod address;
 mod admin;
+mod batches;
 mod calls;
 mod codes;
 mod connection;
@@ -21,6 +22,7 @@ pub use address::{Address, AddressError};
 pub use admin::{
     AdminClient, AdminClientError, Described, MirrorRow, MirrorSummary, RefusedTopic, StartedTopics,
 };
+pub use batches::{BatchAnswer, BatchQuestion};
 pub use calls::{
     BrokerAddress, ClusterMetadata, EpochAnswer, EpochQuestion, OffsetAnswer, OffsetQuestion,
     OffsetSpec, PartitionMetadata, TopicMetadata, TopicSelection,

@@ -47,15 +47,15 @@ pub(super) struct State {
     waiting: HashMap<Token, Waiter>,
     next_token: u64,
     deadlines: BTreeSet<(Millis, Arc<str>)>,
-    /// Bytes kept for members of all groups.
-    members_bytes: usize,
+    /// What all groups take, about.
+    memory_bytes: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) group: Group,
     deadline: Option<Millis>,
-    kept_bytes: usize,
+    memory_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl Shared {
         let now = self.now();
         let mut state = self.lock();
         let asked: usize = request.protocols.iter().map(|(_, metadata)| metadata.len()).sum();
-        if state.members_bytes.saturating_add(asked) > self.settings.members_bytes_max {
+        if state.memory_bytes.saturating_add(asked) > self.settings.memory_bytes_max {
             return Err(KafkaError::GROUP_MAX_SIZE_REACHED);
         }
         if !state.groups.contains_key(group_id) {
@@ -218,7 +218,7 @@ impl Shared {
             return Err(self.unknown_group(group_id, KafkaError::UNKNOWN_MEMBER_ID));
         }
         let asked: usize = request.assignments.iter().map(|(_, bytes)| bytes.len()).sum();
-        if state.members_bytes.saturating_add(asked) > self.settings.members_bytes_max {
+        if state.memory_bytes.saturating_add(asked) > self.settings.memory_bytes_max {
             return Err(KafkaError::GROUP_MAX_SIZE_REACHED);
         }
         let (sender, receiver) = oneshot::channel();
@@ -237,9 +237,9 @@ impl Shared {
         let group_id = group_id.clone();
         let Some(entry) = state.groups.get_mut(&group_id) else { return };
         let answers = entry.group.take_answers();
-        let kept_bytes = entry.group.kept_bytes();
-        state.members_bytes = state.members_bytes + kept_bytes - entry.kept_bytes;
-        entry.kept_bytes = kept_bytes;
+        let memory_bytes = entry.group.memory_bytes();
+        state.memory_bytes = state.memory_bytes + memory_bytes - entry.memory_bytes;
+        entry.memory_bytes = memory_bytes;
         let is_over = entry.group.is_vacant()
             && entry.group.state() == GroupState::Empty
             && !self.store.table().has_offsets(&group_id);
@@ -273,7 +273,7 @@ impl Shared {
             }
         }
         if is_over && !unwritten {
-            state.groups.remove(&group_id);
+            state.forget(&group_id);
         }
     }
 
@@ -316,6 +316,15 @@ impl Shared {
 }
 
 impl State {
+    /// Drops a group.
+    pub(super) fn forget(&mut self, group_id: &str) {
+        let Some((group_id, entry)) = self.groups.remove_entry(group_id) else { return };
+        self.memory_bytes -= entry.memory_bytes;
+        if let Some(deadline) = entry.deadline {
+            self.deadlines.remove(&(deadline, group_id));
+        }
+    }
+
     fn wait(&mut self, waiter: Waiter) -> Token {
         self.next_token += 1;
         let token = Token(self.next_token);
@@ -349,6 +358,6 @@ impl State {
 
 impl Entry {
     fn new(group: Group) -> Self {
-        Self { group, deadline: None, kept_bytes: 0 }
+        Self { group, deadline: None, memory_bytes: 0 }
     }
 }

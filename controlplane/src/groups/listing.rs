@@ -134,7 +134,7 @@ impl Shared {
             done: vec![done],
         };
         self.store.submit(request).map_err(|_| KafkaError::COORDINATOR_NOT_AVAILABLE)?;
-        state.groups.remove(group_id);
+        state.forget(group_id);
         Ok(outcome)
     }
 }

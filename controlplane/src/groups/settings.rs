@@ -9,8 +9,8 @@ pub(crate) struct GroupSettings {
     pub(crate) limits: Limits,
     /// Groups with members.
     pub(crate) groups_max: usize,
-    /// Metadata and assignments of all members of all groups, in bytes.
-    pub(crate) members_bytes_max: usize,
+    /// Memory of all groups and their members, in bytes.
+    pub(crate) memory_bytes_max: usize,
     /// Committed offsets of all groups, in bytes of memory.
     pub(crate) offsets_bytes_max: usize,
     /// A committed offset's metadata string, in bytes (Kafka `offset.metadata.max.bytes`).
@@ -31,7 +31,7 @@ impl Default for GroupSettings {
                 group_bytes_max: 16 * 1024 * 1024,
             },
             groups_max: 100_000,
-            members_bytes_max: 256 * 1024 * 1024,
+            memory_bytes_max: 256 * 1024 * 1024,
             offsets_bytes_max: 512 * 1024 * 1024,
             offset_metadata_bytes_max: 4096,
         }

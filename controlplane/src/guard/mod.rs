@@ -37,12 +37,11 @@ pub enum GuardError {
     },
 }
 
-/// Elements and tagged fields in one request, all arrays together. A node with 100,000 partitions
-/// may be asked about each by name in one request; each element costs the decoder a few hundred
-/// bytes, so this is also a bound of some tens of megabytes on what one request can take.
-pub const REQUEST_ELEMENTS_MAX: usize = 250_000;
+/// Elements and tagged fields in one request, all arrays together: as many as the cores allow. Each
+/// costs the decoder a few hundred bytes, so this also bounds what one request can take.
+pub const REQUEST_ELEMENTS_MAX: usize = dataplane::wire::REQUEST_ELEMENTS_MAX;
 
-/// The same for a response. Metadata of 100,000 partitions has an element for each of their
+/// Elements and tagged fields in one response. Metadata of 100,000 partitions has an element for each of their
 /// replicas, twice; sources are clusters that the operator named.
 pub const RESPONSE_ELEMENTS_MAX: usize = 4_000_000;
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use storage::{LeaderEpoch, LogReader, Offset};
 
 use super::fault::Failure;
+use super::last_batch::{contradicts, last_batch};
 use super::machine::FaultClass;
 use super::verdict::{CommonPoint, OurLog, Search, SourceLog, Step, Verdict, judge};
 use crate::client::{
-    Address, ClientError, Connection, EpochQuestion, OffsetAnswer, OffsetQuestion, OffsetSpec,
-    SourceClient,
+    Address, BatchQuestion, ClientError, Connection, EpochQuestion, OffsetAnswer, OffsetQuestion,
+    OffsetSpec, SourceClient,
 };
 
 /// A partition to align.
@@ -21,6 +22,8 @@ pub(super) struct Question {
     pub(super) partition: i32,
     /// The epoch we believe the leader has.
     pub(super) leader_epoch: LeaderEpoch,
+    /// Whether the source gives the topic an id. Without, our last batch is compared as well.
+    pub(super) has_id: bool,
     /// Our log, if there is one; nobody writes to it while it is aligned.
     pub(super) log: Option<Arc<LogReader>>,
 }
@@ -40,6 +43,8 @@ struct Pending {
     source: SourceLog,
     search: Option<Search>,
     common: Option<CommonPoint>,
+    /// Where the source has another batch than our last one.
+    replaced_at: Option<Offset>,
     failure: Option<Failure>,
 }
 
@@ -85,15 +90,17 @@ fn begin(question: Question) -> Pending {
         source: SourceLog { start: Offset(-1), end: Offset(-1) },
         search: None,
         common: None,
+        replaced_at: None,
         failure: None,
         question,
     }
 }
 
 fn finish(partition: Pending) -> Answered {
-    let verdict = match partition.failure {
-        Some(failure) => Err(failure),
-        None => Ok(judge(partition.ours, partition.common, partition.source)),
+    let verdict = match (partition.failure, partition.replaced_at) {
+        (Some(failure), _) => Err(failure),
+        (None, Some(offset)) => Ok(Verdict::Replaced(offset)),
+        (None, None) => Ok(judge(partition.ours, partition.common, partition.source)),
     };
     let end = partition.ours.map(|ours| ours.end);
     Answered { entry: partition.question.entry, end, verdict }
@@ -104,6 +111,7 @@ async fn ask(connection: &mut Connection, pending: &mut [Pending]) -> Result<(),
         // Asked again on a fresh connection: what the broken one brought is forgotten.
         partition.failure = None;
         partition.common = None;
+        partition.replaced_at = None;
         partition.search = partition.ours.and_then(Search::begin);
     }
     // The end first: a trim between the two answers then makes a start at most, never an end, that
@@ -111,6 +119,49 @@ async fn ask(connection: &mut Connection, pending: &mut [Pending]) -> Result<(),
     ask_offsets(connection, OffsetSpec::Latest, pending).await?;
     ask_offsets(connection, OffsetSpec::Earliest, pending).await?;
     while ask_epochs(connection, pending).await? {}
+    compare_last_batches(connection, pending).await
+}
+
+/// For topics without an id that look like a prefix of the source's log so far.
+async fn compare_last_batches(
+    connection: &mut Connection,
+    pending: &mut [Pending],
+) -> Result<(), ClientError> {
+    let mut open = Vec::new();
+    let mut questions = Vec::new();
+    for partition in pending.iter_mut() {
+        let looks_same = partition.failure.is_none()
+            && judge(partition.ours, partition.common, partition.source) == Verdict::GoOn;
+        let question = &partition.question;
+        if question.has_id || !looks_same {
+            continue;
+        }
+        let Some(last) = question.log.as_deref().and_then(last_batch) else { continue };
+        // Beyond the high watermark there is nothing to read yet, and nothing to compare.
+        if last.base_offset < partition.source.start || last.base_offset >= partition.source.end {
+            continue;
+        }
+        questions.push(BatchQuestion {
+            topic: question.topic.clone(),
+            partition: question.partition,
+            leader_epoch: question.leader_epoch,
+            offset: last.base_offset,
+            size_bytes: last.size_bytes,
+        });
+        open.push((partition, last));
+    }
+    let answers = connection.batches_at(&questions).await?;
+    for ((partition, last), answer) in open.into_iter().zip(answers) {
+        match answer {
+            Some(answer) if answer.code.is_error() => {
+                partition.failure = Some(Failure::from_code("Fetch", answer.code));
+            }
+            Some(answer) => {
+                partition.replaced_at = contradicts(last, &answer.bytes).then_some(last.base_offset)
+            }
+            None => partition.failure = Some(unanswered("Fetch")),
+        }
+    }
     Ok(())
 }
 

@@ -14,6 +14,8 @@ const SETTLED_AFTER: Duration = Duration::from_secs(10);
 /// An unreachable or leaderless source is looked at again at least this often, whatever the cap
 /// for other faults: its return is not announced by anybody else.
 const LEADER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Looks in a row at an older epoch before it is believed.
+const FALLEN_LOOKS: u8 = 3;
 /// The attempt number that says "not by itself" (KIP-1279).
 const NOT_RETRIED: i16 = -1;
 
@@ -84,6 +86,8 @@ pub(super) struct Machine {
     question: u32,
     attempts: i16,
     message: Option<Box<str>>,
+    /// Looks in a row that found an older epoch: see [`Machine::epoch_fell`].
+    fallen_looks: u8,
     /// Our end at the last fault: attempts start anew when it moved.
     end_at_fault: Offset,
 }
@@ -97,6 +101,7 @@ impl Machine {
             question: 0,
             attempts: 0,
             message: None,
+            fallen_looks: 0,
             end_at_fault: Offset(-1),
         }
     }
@@ -136,10 +141,18 @@ impl Machine {
         }
     }
 
-    /// Forgets what is known of the leader: metadata says the topic is another one, or its epochs
-    /// began anew, and the next news must not be taken for old.
-    pub(super) fn forget_leader(&mut self) {
-        self.leader = None;
+    /// For a source without topic ids: metadata names a leader of an epoch below the known one. Once,
+    /// that is a broker that lags behind; again, the topic was recreated or its cluster restored, and
+    /// the news must not be taken for old any more: aligning will tell.
+    pub(super) fn epoch_fell(&mut self, leader: Leader) {
+        let fell =
+            self.leader.is_some_and(|known| leader.epoch.0 >= 0 && leader.epoch < known.epoch);
+        self.fallen_looks = if fell { self.fallen_looks.saturating_add(1) } else { 0 };
+        if self.fallen_looks >= FALLEN_LOOKS {
+            self.fallen_looks = 0;
+            // Known by its broker only, so that whatever epoch comes is newer.
+            self.leader = Some(Leader { broker: leader.broker, epoch: LeaderEpoch::UNKNOWN });
+        }
     }
 
     /// Takes the partition into the next round of questions, if it waits for one: the leader to

@@ -49,9 +49,24 @@ fn news_of_an_older_epoch_are_stale() {
     let mut machine = running(Instant::now());
     assert!(!machine.leader_is(leader(2, 4)));
     assert_eq!(machine.leader(), leader(1, 5));
-    machine.forget_leader();
-    machine.leader_is(leader(2, 4));
-    assert_eq!(machine.leader(), leader(2, 4));
+}
+
+#[test]
+fn an_older_epoch_that_stays_is_aligned_where_no_topic_id_could_tell() {
+    let mut machine = running(Instant::now());
+    for look in 1..=FALLEN_LOOKS {
+        let fallen = leader(1, 0).unwrap();
+        machine.epoch_fell(fallen);
+        assert_eq!(machine.leader_is(Some(fallen)), look == FALLEN_LOOKS);
+    }
+    assert_eq!((machine.phase(), machine.leader()), (Phase::Align, leader(1, 0)));
+    // A look in between that agrees starts the count anew.
+    let mut machine = running(Instant::now());
+    for epoch in [0, 0, 5, 0, 0] {
+        machine.epoch_fell(leader(1, epoch).unwrap());
+        machine.leader_is(leader(1, epoch));
+    }
+    assert_eq!(machine.leader(), leader(1, 5));
 }
 
 #[test]

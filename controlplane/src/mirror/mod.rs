@@ -13,6 +13,7 @@ mod cores;
 mod entry;
 mod fault;
 mod lanes;
+mod last_batch;
 mod machine;
 mod registry;
 mod restore;

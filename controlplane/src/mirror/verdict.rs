@@ -132,6 +132,9 @@ pub(super) enum Verdict {
         /// The source's start, which may lie beyond the common point.
         source_start: Offset,
     },
+    /// The source has another batch than our last one at this offset, in a topic without an id: the
+    /// topic was recreated.
+    Replaced(Offset),
     /// Our end is beyond the source's, and no epoch says whether that is a high watermark that
     /// lags behind or lost data. Look again.
     Beyond {

@@ -60,6 +60,9 @@ pub struct PartitionRecord {
     /// Offsets dropped by accepted divergences.
     #[serde(default)]
     pub dropped_offsets: i64,
+    /// The last of these in words: shown as long as nothing worse is.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 /// A fault that only an operator can end.

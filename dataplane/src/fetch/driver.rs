@@ -213,6 +213,8 @@ impl FetchDriver {
         counters.fetch_requests.add(std::mem::take(&mut tally.requests));
         counters.landed_batches.add(std::mem::take(&mut tally.batches));
         counters.landed_bytes.add(std::mem::take(&mut tally.bytes));
+        counters.landed_in_place_bytes.add(std::mem::take(&mut tally.bytes_direct));
+        counters.skipped_bytes.add(std::mem::take(&mut tally.bytes_skipped));
         counters.fetch_answers.add(tally.round_trips.len() as u64);
         for elapsed in tally.round_trips.drain(..) {
             counters.fetch_round_trip.record(elapsed);

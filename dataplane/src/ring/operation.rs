@@ -208,8 +208,13 @@ impl Slot {
                 if goes_on && !cancelled {
                     return Next::Resubmit(None);
                 }
-                let result = if goes_on { Err(cancellation()) } else { result };
-                let result = result.map(|_| *received);
+                let result = match result {
+                    // Bytes that were taken from the stream are never lost: the next receive tells
+                    // what went wrong.
+                    _ if *received > 0 => Ok(*received),
+                    Err(_) if goes_on => Err(cancellation()),
+                    result => result,
+                };
                 let into = std::mem::replace(into, nothing());
                 Next::Finish(Completion {
                     token: *token,

@@ -74,7 +74,8 @@ impl Ring {
         self.start(Operation::Accept { listener: listener.clone(), token })
     }
 
-    /// Receives once. With `fill` set, completes only when everything is filled (or on end or error).
+    /// Receives once. With `fill` set, completes only when everything is filled, or when the stream
+    /// ends, fails or the receive is cancelled.
     ///
     /// There must be room for at least one byte: zero bytes would read as the end of the stream, so
     /// a receive without room ends with `InvalidInput`.

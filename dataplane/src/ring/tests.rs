@@ -238,6 +238,27 @@ fn cancelled_receive_ends_and_gives_its_memory_back() {
 }
 
 #[test]
+fn filling_receive_keeps_what_it_took_when_it_is_cancelled_or_fails() {
+    let mut ring = ring();
+    let (mut peer, socket) = tcp_pair();
+    let operation = ring.receive(&socket, room(128), true, token(0));
+    peer.write_all(b"before").unwrap();
+    nothing_comes(&mut ring);
+    ring.cancel(operation);
+    let (result, buffer) = received(next(&mut ring).outcome);
+    assert_eq!(result.unwrap(), 6);
+    assert_eq!(&buffer[..6], b"before");
+    ring.receive(&socket, room(128), true, token(0));
+    peer.write_all(b"after").unwrap();
+    nothing_comes(&mut ring);
+    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    let (result, buffer) = received(next(&mut ring).outcome);
+    assert_eq!(result.unwrap(), 5, "the stream goes on where it was cancelled");
+    assert_eq!(&buffer[..5], b"after");
+}
+
+#[test]
 fn cancelled_send_to_a_full_socket_ends() {
     let mut ring = ring();
     let (_peer, socket) = pair();
@@ -384,5 +405,132 @@ fn no_wake_from_another_thread_is_lost() {
     assert!(wakes <= 3 * WAKES);
     for thread in threads {
         thread.join().unwrap();
+    }
+}
+
+/// A log whose next bytes are received into a mapped segment, and that segment's file.
+struct MappedLog {
+    log: storage::Log,
+    file: std::path::PathBuf,
+    _storage: Arc<storage::Storage>,
+    _directory: tempfile::TempDir,
+}
+
+impl MappedLog {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = storage::Storage::open(storage::StorageConfig {
+            directories: vec![directory.path().to_owned()],
+            descriptors_max: 16,
+            mappings_max: 16,
+            recycle_bytes_max: 4 << 20,
+        })
+        .unwrap();
+        storage.warm(1 << 20, 1).unwrap();
+        let partition = storage::TopicPartition { topic: "t".into(), partition: 0 };
+        let config = storage::LogConfig {
+            segment_bytes_max: 1 << 20,
+            segment_age_max: Duration::from_secs(3600),
+            index_interval_bytes: 4096,
+            index_bytes_max: 1 << 20,
+            batch_bytes_max: 1 << 20,
+        };
+        let id = storage::TopicId::ZERO;
+        let log = storage.create_log(&partition, id, storage::Offset(0), config).unwrap();
+        let file = directory.path().join("t-0/00000000000000000000.log");
+        Self { log, file, _storage: storage, _directory: directory }
+    }
+
+    fn tail(&mut self, tail_bytes: usize, buffer_bytes: usize) -> ReceiveInto {
+        // Announced as large: a small landing is not worth a mapped segment.
+        match self.log.prepare_landing(512 * 1024).unwrap() {
+            storage::LandingTarget::Mapped(tail) => {
+                let buffer = vec![0; buffer_bytes].into_boxed_slice();
+                ReceiveInto::Tail { tail, tail_bytes, buffer }
+            }
+            storage::LandingTarget::Copy => panic!("no mapped segment is at hand"),
+        }
+    }
+
+    fn stored(&self, len: usize) -> Vec<u8> {
+        std::fs::read(&self.file).unwrap()[..len].to_vec()
+    }
+}
+
+fn received_into_tail(outcome: Outcome) -> (std::io::Result<usize>, Box<[u8]>) {
+    match outcome {
+        Outcome::Received { result, into: ReceiveInto::Tail { buffer, .. } } => (result, buffer),
+        other => panic!("not a receive into a tail: {other:?}"),
+    }
+}
+
+#[test]
+fn tail_is_filled_before_the_buffer_behind_it() {
+    let mut ring = ring();
+    let mut mapped = MappedLog::new();
+    let (mut peer, socket) = tcp_pair();
+    peer.write_all(b"records|fields").unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    ring.receive(&socket, mapped.tail(8, 64), false, token(4));
+    let completion = next(&mut ring);
+    assert_eq!(completion.token, token(4));
+    let (result, buffer) = received_into_tail(completion.outcome);
+    assert_eq!(result.unwrap(), 14);
+    assert_eq!(&buffer[..6], b"fields");
+    assert_eq!(mapped.stored(9), b"records|\0", "and nothing of the segment beyond");
+}
+
+#[test]
+fn filling_receive_crosses_from_the_tail_into_the_buffer_in_pieces() {
+    let mut ring = ring();
+    let mut mapped = MappedLog::new();
+    let (mut peer, socket) = tcp_pair();
+    ring.receive(&socket, mapped.tail(8, 6), true, token(0));
+    for piece in [&b"rec"[..], b"ords|fi"] {
+        peer.write_all(piece).unwrap();
+        nothing_comes(&mut ring);
+    }
+    peer.write_all(b"eldsNEXT").unwrap();
+    let (result, buffer) = received_into_tail(next(&mut ring).outcome);
+    assert_eq!(result.unwrap(), 14);
+    assert_eq!(&*buffer, b"fields");
+    assert_eq!(mapped.stored(9), b"records|\0");
+    ring.receive(&socket, room(64), false, token(0));
+    assert_eq!(received(next(&mut ring).outcome).0.unwrap(), 4, "the rest is left");
+}
+
+#[test]
+fn more_than_the_segment_holds_is_never_written_into_it() {
+    let mut ring = ring();
+    let mut mapped = MappedLog::new();
+    let (mut peer, socket) = tcp_pair();
+    let ReceiveInto::Tail { tail, buffer, .. } = mapped.tail(1, 10) else { panic!() };
+    let room = tail.len_bytes();
+    let into = ReceiveInto::Tail { tail, tail_bytes: room + 4096, buffer };
+    ring.receive(&socket, into, true, token(0));
+    let writer = std::thread::spawn(move || {
+        peer.write_all(&vec![b'x'; room]).unwrap();
+        peer.write_all(b"0123456789").unwrap();
+    });
+    let (result, buffer) = received_into_tail(next(&mut ring).outcome);
+    writer.join().unwrap();
+    assert_eq!(result.unwrap(), room + 10);
+    assert_eq!(&*buffer, b"0123456789");
+    assert_eq!(std::fs::metadata(&mapped.file).unwrap().len(), room as u64);
+}
+
+#[test]
+fn segment_memory_outlives_its_log_while_a_receive_is_in_flight() {
+    let mut ring = ring();
+    let mut mapped = MappedLog::new();
+    let (mut peer, socket) = tcp_pair();
+    ring.receive(&socket, mapped.tail(64, 0), false, token(0));
+    nothing_comes(&mut ring);
+    drop(mapped);
+    peer.write_all(b"late").unwrap();
+    // Received into a file that is gone, or refused because it was cut: never a crash.
+    match received_into_tail(next(&mut ring).outcome).0 {
+        Ok(count) => assert_eq!(count, 4),
+        Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EFAULT)),
     }
 }

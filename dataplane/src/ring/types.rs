@@ -108,10 +108,9 @@ pub struct Completion {
 
 /// How an operation ended. Memory comes back whatever happened.
 ///
-/// A cancelled operation ends with `ECANCELED`, unless it had ended by itself before. A receive
-/// without `fill` that was cancelled took nothing from the stream, which can be read on. One with
-/// `fill`, and any send, may have moved bytes before it was cancelled or failed: the connection
-/// cannot be used on.
+/// A cancelled operation ends with `ECANCELED`, unless it had ended by itself before. A receive that
+/// failed or was cancelled took nothing from the stream: if it had taken something, it ends with
+/// that, and the next receive tells what went wrong. A send may have sent a part.
 #[derive(Debug)]
 pub enum Outcome {
     /// A connection was accepted; more follow from the same operation while `more` is set.
@@ -124,7 +123,7 @@ pub enum Outcome {
     /// Bytes arrived; 0 is the end of the stream.
     Received {
         /// Count over all pieces of memory, in their order. With `fill`, less than all of it means
-        /// that the stream ended there.
+        /// that the stream ended there, or that the receive failed or was cancelled after so much.
         result: std::io::Result<usize>,
         /// The memory.
         into: ReceiveInto,

@@ -8,10 +8,15 @@
 //! room held that way, nobody could finish: so one receive at a time may go beyond the budget, up to
 //! the largest request. Answers are counted when they are made, whatever the room. While there is
 //! none, no request is begun but those that hold memory: theirs comes back for the answer's.
+//! Records are not copied and so are no memory, but an unsent answer keeps their segments mapped:
+//! such slices are counted and bounded in the same way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+/// Slices of segments that unsent answers may keep mapped together. Each may be of another segment;
+/// the kernel allows a process 65,530 mappings unless it is told otherwise.
+const PINNED_SLICES_MAX: usize = 32 * 1024;
 /// Parked long polls may hold this part of the memory: a quarter.
 const POLLS_SHARE: usize = 4;
 
@@ -22,6 +27,7 @@ pub(crate) struct Budget {
     max: usize,
     polls_used: AtomicUsize,
     polls_max: usize,
+    pinned_slices: AtomicUsize,
     beyond_taken: AtomicBool,
 }
 
@@ -34,6 +40,7 @@ impl Budget {
             max: memory_max - polls_max,
             polls_used: AtomicUsize::new(0),
             polls_max,
+            pinned_slices: AtomicUsize::new(0),
             beyond_taken: AtomicBool::new(false),
         })
     }
@@ -41,11 +48,12 @@ impl Budget {
     /// Whether there is room to begin a request.
     pub(super) fn has_room(&self) -> bool {
         self.used.load(Ordering::Acquire) < self.max
+            && self.pinned_slices.load(Ordering::Acquire) < PINNED_SLICES_MAX
     }
 
     /// An empty charge for a request or an answer.
     pub(super) fn charge(self: &Arc<Self>) -> Charge {
-        Charge { budget: self.clone(), bytes: 0, part: Part::Traffic, beyond: false }
+        Charge { budget: self.clone(), bytes: 0, slices: 0, part: Part::Traffic, beyond: false }
     }
 
     /// Room for a parked long poll, if there is any.
@@ -53,6 +61,7 @@ impl Budget {
         take(&self.polls_used, self.polls_max, bytes).then(|| Charge {
             budget: self.clone(),
             bytes,
+            slices: 0,
             part: Part::Polls,
             beyond: false,
         })
@@ -82,6 +91,7 @@ enum Part {
 pub(super) struct Charge {
     budget: Arc<Budget>,
     bytes: usize,
+    slices: usize,
     part: Part,
     beyond: bool,
 }
@@ -111,6 +121,12 @@ impl Charge {
         self.bytes += bytes;
     }
 
+    /// Counts slices that an answer keeps mapped until it is sent.
+    pub(super) fn pin(&mut self, slices: usize) {
+        self.budget.pinned_slices.fetch_add(slices, Ordering::AcqRel);
+        self.slices += slices;
+    }
+
     /// Whether this charge is the one that went beyond the budget.
     pub(super) fn is_beyond(&self) -> bool {
         self.beyond
@@ -124,6 +140,7 @@ impl Drop for Charge {
             Part::Polls => &self.budget.polls_used,
         };
         used.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.budget.pinned_slices.fetch_sub(self.slices, Ordering::AcqRel);
         if self.beyond {
             self.budget.beyond_taken.store(false, Ordering::Release);
         }
@@ -148,6 +165,18 @@ mod tests {
         assert!(first.grow(100), "now it may");
         drop(first);
         assert_eq!(budget.used(), 0);
+        assert!(budget.has_room());
+    }
+
+    #[test]
+    fn no_request_begins_while_too_many_slices_are_mapped() {
+        let budget = Budget::new(1000);
+        let mut answers = [budget.charge(), budget.charge()];
+        answers[0].pin(PINNED_SLICES_MAX - 1);
+        assert!(budget.has_room());
+        answers[1].pin(1);
+        assert!(!budget.has_room());
+        drop(answers);
         assert!(budget.has_room());
     }
 

@@ -33,7 +33,9 @@ pub(super) enum State {
 pub(super) struct Poll {
     pub(super) fetch: PendingFetch,
     pub(super) chain: Chain,
-    pub(super) _charge: Charge,
+    /// When it is answered with what there is.
+    pub(super) until: Instant,
+    pub(super) _charge: Option<Charge>,
 }
 
 /// A consumer's connection.
@@ -110,7 +112,7 @@ impl Connection {
                 Some(beyond.map_or(stalled, |beyond| beyond.min(stalled)))
             }
             State::Reading => Some(self.active_at + patience.idle),
-            State::Polling(poll) => Some(poll.fetch.deadline()),
+            State::Polling(poll) => Some(poll.until),
             State::Sending(_, since) => Some(*since + patience.stalled),
             State::Starved | State::Cold { .. } | State::Closing => None,
         }

@@ -36,6 +36,9 @@ const KIND_SEND: u8 = 2;
 
 /// Who waits for memory asks again after this: room may come from another core.
 const STARVED_RETRY: Duration = Duration::from_millis(10);
+/// A fetch for whose wait there is no memory is looked at again, once, after this: at once would make
+/// its client ask in a loop.
+const UNWATCHED_WAIT: Duration = Duration::from_millis(100);
 /// At a shutdown, answers under way have this long to leave.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Largest answer whatever is configured: a frame's length must fit, with the fields and a last
@@ -399,8 +402,8 @@ impl ServeDriver {
             let watches = fetch.watches();
             let Some(charge) = self.shared.budget.park(watches.len() * WAIT_BYTES) else {
                 core.counters.stalls.add(1);
-                let ready = fetch.answer(self.shared.environment(core));
-                self.start_sending(core, slot, ready);
+                let until = fetch.deadline().min(core.now + UNWATCHED_WAIT);
+                self.wait(slot, Poll { fetch, chain: Chain::default(), until, _charge: None });
                 return;
             };
             let mut chain = Chain::default();
@@ -412,9 +415,8 @@ impl ServeDriver {
             }
             // What was published between the look and the wait woke nobody.
             if !fetch.changed_since_look() {
-                let Some(connection) = self.slots.get_mut(slot) else { return };
-                connection.request_at = None;
-                connection.state = State::Polling(Box::new(Poll { fetch, chain, _charge: charge }));
+                let until = fetch.deadline();
+                self.wait(slot, Poll { fetch, chain, until, _charge: Some(charge) });
                 return;
             }
             self.waiters.remove(chain);
@@ -423,6 +425,12 @@ impl ServeDriver {
                 return;
             }
         }
+    }
+
+    fn wait(&mut self, slot: u32, poll: Poll) {
+        let Some(connection) = self.slots.get_mut(slot) else { return };
+        connection.request_at = None;
+        connection.state = State::Polling(Box::new(poll));
     }
 
     /// Answers a parked fetch with what there is.
@@ -441,6 +449,8 @@ impl ServeDriver {
         let Some(connection) = self.slots.get_mut(slot) else { return };
         let mut charge = self.shared.budget.charge();
         charge.grow_beyond(ready.encoded_bytes);
+        let is_slice = |part: &&SendPart| matches!(part, SendPart::Records(_));
+        charge.pin(ready.parts.iter().filter(is_slice).count());
         connection.state = State::Sending(Outgoing::new(ready.parts, charge), core.now);
         self.send_piece(core, slot);
     }

@@ -431,6 +431,21 @@ fn a_small_budget_delays_requests_and_loses_none() {
 }
 
 #[test]
+fn without_memory_for_its_wait_a_fetch_is_answered_after_a_pause() {
+    let served = serve(DataplaneConfig { serve_memory_max: 400, ..config() });
+    let mut local = served.node.add("orders", 0);
+    let mut stream = served.connect();
+    stream.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    assert!(records(answer(&mut stream), 12).is_empty());
+    stream.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    assert!(records(answer(&mut stream), 12).is_empty());
+    assert!(served.dataplane.counters().total.stalls >= 2);
+    let stored = local.append(&[Batch::at(0, 100)]);
+    stream.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    assert!(records(answer(&mut stream), 12) == stored);
+}
+
+#[test]
 fn a_connection_too_many_is_closed_at_once() {
     let served = serve(DataplaneConfig { connections_max: 2, ..config() });
     served.node.add("orders", 0);
@@ -463,6 +478,25 @@ fn idle_connections_and_stalled_requests_are_closed() {
     stalled.write_all(b"\0\0\0").expect("sent");
     assert_eq!(closes(&mut idle), b"");
     assert_eq!(closes(&mut stalled), b"");
+}
+
+#[test]
+fn a_client_that_leaves_while_it_waits_is_noticed() {
+    let served = serve(config());
+    served.node.add("orders", 0);
+    let mut half = served.connect();
+    half.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    half.shutdown(std::net::Shutdown::Write).expect("half closed");
+    assert!(records(answer(&mut half), 12).is_empty(), "it gets what there is");
+    assert_eq!(closes(&mut half), b"");
+    let mut gone = served.connect();
+    gone.write_all(&fetch(12, 1, "orders", 0, 1 << 30)).expect("sent");
+    drop(gone);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while served.dataplane.counters().total.connections_closed < 2 {
+        assert!(std::time::Instant::now() < deadline, "it is still taken for waiting");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

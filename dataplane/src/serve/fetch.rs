@@ -3,6 +3,10 @@
 //!
 //! Answers as Kafka's broker does, with one difference: a partition that is not here answers at
 //! once even when others have nothing to read, so that a client learns of it without the wait.
+//!
+//! Records leave as they are stored, whatever the version: batches of zstd also to versions below
+//! 10, as Kafka does for topics whose `compression.type` is `producer` (only one that names zstd is
+//! refused there), and message sets of old formats as they are. Nothing is converted (P1).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -210,7 +214,7 @@ impl PendingFetch {
             return None;
         }
         let mut order: Vec<usize> = (0..looks.len()).collect();
-        order.sort_by_key(|index| looks[*index].unknown);
+        order.sort_by_key(|index| looks[*index].rank);
         let session_id = if keeps {
             let entries = order
                 .iter()
@@ -252,7 +256,7 @@ impl PendingFetch {
         if !(late || reading.is_due(self.bytes_min)) {
             return None;
         }
-        changed.sort_by_key(|(_, _, look)| look.unknown);
+        changed.sort_by_key(|(_, _, look)| look.rank);
         for (place, _, look) in &changed {
             session.told(*place, &look.answer);
         }

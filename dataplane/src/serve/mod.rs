@@ -5,6 +5,8 @@
 //! logs; every other request goes to the control plane and its answer comes back. Runs on the
 //! core's thread. Must never block, never copy record bytes, and never trust a count from a client.
 
+#[cfg(test)]
+mod aborted_tests;
 mod budget;
 mod connection;
 mod driver;

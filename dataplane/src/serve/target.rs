@@ -36,10 +36,21 @@ pub(super) struct Look {
     pub(super) answer: AnswerPartition,
     /// The records to answer with.
     pub(super) records: Option<ReadSlice>,
-    /// Whether the partition is not here at all: Kafka lists those last.
-    pub(super) unknown: bool,
+    /// Its place in the answer.
+    pub(super) rank: Rank,
     /// Whether more records are there than a look can give: it ended with its segment.
     pub(super) behind: bool,
+}
+
+/// The order of an answer: Kafka lists what it does not know behind the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// The partition is here.
+    Known,
+    /// Nothing has this topic id.
+    UnknownId,
+    /// There is no such topic, or it has no such partition.
+    UnknownPartition,
 }
 
 impl Look {
@@ -85,11 +96,14 @@ impl Target {
         self.ready_bytes = 0;
         let Some(partition) = self.resolve(table) else {
             let named = self.name.is_some() || matches!(self.key, TopicKey::Name(_));
-            let code =
-                if named { errors::UNKNOWN_TOPIC_OR_PARTITION } else { errors::UNKNOWN_TOPIC_ID };
+            let (code, rank) = if named {
+                (errors::UNKNOWN_TOPIC_OR_PARTITION, Rank::UnknownPartition)
+            } else {
+                (errors::UNKNOWN_TOPIC_ID, Rank::UnknownId)
+            };
             let mut look = failed(self.fetch.partition, code);
             look.answer.aborted = Some(Vec::new());
-            look.unknown = true;
+            look.rank = rank;
             return look;
         };
         self.seen = ends(&partition);
@@ -148,9 +162,10 @@ fn failed(partition: i32, error_code: i16) -> Look {
         diverging: None,
         current_leader: None,
     };
-    Look { answer, records: None, unknown: false, behind: false }
+    Look { answer, records: None, rank: Rank::Known, behind: false }
 }
 
+/// Reads as Kafka does, down to where its aborted list is null and where it is empty.
 fn read(
     partition: &Partition,
     key: &TopicKey,
@@ -178,10 +193,11 @@ fn read(
         diverging: None,
         current_leader: None,
     };
-    let mut look = Look { answer, records: None, unknown: false, behind: false };
+    let mut look = Look { answer, records: None, rank: Rank::Known, behind: false };
     if fetch.last_fetched_epoch >= 0 {
         look.answer.diverging = divergence(partition, fetch)?;
         if look.answer.diverging.is_some() {
+            look.answer.aborted = None;
             return Ok(look);
         }
     }
@@ -198,6 +214,7 @@ fn read(
     let read = log.read(from, until, bytes_max, limits.whole_first_batch);
     let Some(records) = read.map_err(|error| read_code(&error))? else { return Ok(look) };
     if is_first_batch_cut(&records) {
+        look.answer.aborted = None;
         return Ok(look);
     }
     let bytes = records.len_bytes();

@@ -143,14 +143,27 @@ impl Node {
     }
 
     pub(super) fn add_with_id(&self, topic: &str, partition: i32, topic_id: TopicId) -> Local {
+        self.create(log_config(), topic, partition, topic_id)
+    }
+
+    /// The same with its own settings.
+    pub(super) fn add_with(&self, config: LogConfig, topic: &str, partition: i32) -> Local {
+        self.create(config, topic, partition, topic_id(topic))
+    }
+
+    /// Replaces a partition by one that serves another opening of its log.
+    pub(super) fn serve(&self, log: &Log, partition: &Partition) {
+        self.table.insert(Arc::new(Partition::new(
+            partition.id.clone(),
+            partition.topic_id,
+            log.reader().clone(),
+            partition.mirror.clone(),
+            LeaderEpoch(0),
+        )));
+    }
+
+    fn create(&self, config: LogConfig, topic: &str, partition: i32, topic_id: TopicId) -> Local {
         let id = TopicPartition { topic: topic.into(), partition };
-        let config = LogConfig {
-            segment_bytes_max: 1 << 20,
-            segment_age_max: Duration::from_secs(3600),
-            index_interval_bytes: 4096,
-            index_bytes_max: 1 << 20,
-            batch_bytes_max: 1 << 20,
-        };
         let log = self.storage.create_log(&id, topic_id, Offset(0), config).expect("a log");
         let mirror = Arc::new(MirrorInfo { name: "west".into() });
         let reader = log.reader().clone();
@@ -179,10 +192,25 @@ pub(super) struct Local {
 impl Local {
     /// Appends batches and returns their bytes.
     pub(super) fn append(&mut self, batches: &[Batch]) -> Vec<u8> {
-        let bytes: Vec<u8> = batches.iter().flat_map(Batch::encode).collect();
-        let context = AppendContext { leader_epoch_max: LeaderEpoch(i32::MAX) };
-        self.log.append(&bytes, &context).expect("good batches");
-        bytes
+        append(&mut self.log, batches)
+    }
+}
+
+/// Appends batches and returns their bytes.
+pub(super) fn append(log: &mut Log, batches: &[Batch]) -> Vec<u8> {
+    let bytes: Vec<u8> = batches.iter().flat_map(Batch::encode).collect();
+    let context = AppendContext { leader_epoch_max: LeaderEpoch(i32::MAX) };
+    log.append(&bytes, &context).expect("good batches");
+    bytes
+}
+
+fn log_config() -> LogConfig {
+    LogConfig {
+        segment_bytes_max: 1 << 20,
+        segment_age_max: Duration::from_secs(3600),
+        index_interval_bytes: 4096,
+        index_bytes_max: 1 << 20,
+        batch_bytes_max: 1 << 20,
     }
 }
 

@@ -168,7 +168,7 @@ impl FetchRequest {
     /// Reads a body; `bytes` must hold all of it and nothing else.
     pub fn decode(version: i16, bytes: &[u8]) -> Result<Self, WireError> {
         check_version(MESSAGE, version, Self::VERSION_MIN..=Self::VERSION_MAX)?;
-        let mut reader = Reader::new(MESSAGE, ApiKey::FETCH.is_flexible(version), bytes);
+        let mut reader = Reader::of_request(MESSAGE, ApiKey::FETCH.is_flexible(version), bytes);
         let replica_id = if version <= 14 { reader.i32("replica id")? } else { -1 };
         let mut request = Self {
             replica_id,

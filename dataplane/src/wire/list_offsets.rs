@@ -90,7 +90,7 @@ impl ListOffsetsRequest {
     pub fn decode(version: i16, bytes: &[u8]) -> Result<Self, WireError> {
         check_version(MESSAGE, version, Self::VERSION_MIN..=Self::VERSION_MAX)?;
         let flexible = ApiKey::LIST_OFFSETS.is_flexible(version);
-        let mut reader = Reader::new(MESSAGE, flexible, bytes);
+        let mut reader = Reader::of_request(MESSAGE, flexible, bytes);
         let replica_id = reader.i32("replica id")?;
         let isolation = match version {
             2.. => IsolationLevel::decode(&mut reader)?,

@@ -28,7 +28,7 @@ pub use offset_for_leader_epoch::{
     OffsetForLeaderEpochAnswerTopic, OffsetForLeaderEpochPartition, OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochTopic,
 };
-pub use primitives::{Reader, WireError};
+pub use primitives::{REQUEST_ELEMENTS_MAX, Reader, WireError};
 pub use produce::{
     ProduceRefusal, ProduceRefusalPartition, ProduceRefusalTopic, ProduceRequest, ProduceTopic,
 };

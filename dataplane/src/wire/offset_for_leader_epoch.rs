@@ -84,7 +84,7 @@ impl OffsetForLeaderEpochRequest {
     pub fn decode(version: i16, bytes: &[u8]) -> Result<Self, WireError> {
         check_version(MESSAGE, version, Self::VERSION_MIN..=Self::VERSION_MAX)?;
         let flexible = ApiKey::OFFSET_FOR_LEADER_EPOCH.is_flexible(version);
-        let mut reader = Reader::new(MESSAGE, flexible, bytes);
+        let mut reader = Reader::of_request(MESSAGE, flexible, bytes);
         let replica_id = if version >= 3 { reader.i32("replica id")? } else { -2 };
         let mut topics = Vec::new();
         for _ in 0..reader.count(TOPIC_BYTES_MIN, "topics")? {

@@ -29,6 +29,11 @@ pub enum WireError {
     },
 }
 
+/// Elements in one request, all arrays together. A frame may be as long as its records want, which
+/// a request without records must not use to make us keep a small structure for every two bytes.
+/// A node with 100,000 partitions may be asked for each of them by name in one request.
+pub const REQUEST_ELEMENTS_MAX: usize = 250_000;
+
 /// Bytes of the longest unsigned varint of 32 bits.
 const UVARINT_BYTES_MAX: usize = 5;
 
@@ -39,6 +44,7 @@ pub struct Reader<'a> {
     flexible: bool,
     bytes: &'a [u8],
     beyond: usize,
+    elements_left: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -51,7 +57,13 @@ impl<'a> Reader<'a> {
     /// A reader of a message of which `beyond` bytes more are still to come.
     #[must_use]
     pub fn part(message: &'static str, flexible: bool, bytes: &'a [u8], beyond: usize) -> Self {
-        Self { message, flexible, bytes, beyond }
+        Self { message, flexible, bytes, beyond, elements_left: usize::MAX }
+    }
+
+    /// A reader of a client's request, whose arrays may hold [`REQUEST_ELEMENTS_MAX`] elements.
+    #[must_use]
+    pub fn of_request(message: &'static str, flexible: bool, bytes: &'a [u8]) -> Self {
+        Self { elements_left: REQUEST_ELEMENTS_MAX, ..Self::new(message, flexible, bytes) }
     }
 
     /// Takes `count` bytes.
@@ -159,7 +171,8 @@ impl<'a> Reader<'a> {
     }
 
     /// A count that precedes elements: `None` for null. One that the rest of the message has no
-    /// room for, at `element_bytes_min` for the smallest element, is refused.
+    /// room for, at `element_bytes_min` for the smallest element, is refused, as is one beyond the
+    /// elements a request may have.
     pub fn nullable_count(
         &mut self,
         element_bytes_min: usize,
@@ -168,9 +181,10 @@ impl<'a> Reader<'a> {
         let Some(count) = self.bytes_len(field)? else {
             return Ok(None);
         };
-        if count > self.room() / element_bytes_min {
+        if count > self.room() / element_bytes_min || count > self.elements_left {
             return Err(self.invalid(field, count as i64));
         }
+        self.elements_left -= count;
         Ok(Some(count))
     }
 
@@ -453,6 +467,18 @@ mod tests {
         assert_eq!(reader.count(3, "topics"), Err(invalid("topics", 3)));
         let mut reader = Reader::new("Test", true, &[0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]);
         assert_eq!(reader.count(1, "topics"), Err(invalid("topics", 4_294_967_294)));
+    }
+
+    #[test]
+    fn a_request_has_a_bounded_number_of_elements_in_all_its_arrays() {
+        let bytes = [0; REQUEST_ELEMENTS_MAX];
+        let two = [&100_000i32.to_be_bytes()[..], &200_000i32.to_be_bytes(), &bytes].concat();
+        let mut reader = Reader::of_request("Test", false, &two);
+        assert_eq!(reader.count(1, "topics"), Ok(100_000));
+        assert_eq!(reader.count(1, "partitions"), Err(invalid("partitions", 200_000)));
+        let mut reader = Reader::new("Test", false, &two);
+        assert_eq!(reader.count(1, "topics"), Ok(100_000));
+        assert_eq!(reader.count(1, "partitions"), Ok(200_000));
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl ProduceRequest {
     /// Reads a body; `bytes` must hold all of it and nothing else.
     pub fn decode(version: i16, bytes: &[u8]) -> Result<Self, WireError> {
         check_version(MESSAGE, version, Self::VERSION_MIN..=Self::VERSION_MAX)?;
-        let mut reader = Reader::new(MESSAGE, ApiKey::PRODUCE.is_flexible(version), bytes);
+        let mut reader = Reader::of_request(MESSAGE, ApiKey::PRODUCE.is_flexible(version), bytes);
         reader.nullable_string("transactional id")?;
         let acks = reader.i16("acks")?;
         let timeout_ms = reader.i32("timeout")?;

@@ -37,16 +37,8 @@ fn aborted(bytes: &[u8]) {
 fn open_transactions(bytes: &[u8]) {
     // The checksum is made right, so that what lies behind it is reached.
     let mut bytes = bytes.to_vec();
-    bytes.extend_from_slice(&crc32c(&bytes).to_be_bytes());
+    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_be_bytes());
     let Ok(open) = OpenTransactions::parse(&bytes) else { return };
     assert_eq!(OpenTransactions::parse(&open.encode()).as_ref(), Ok(&open));
     assert!(open.last_stable_offset(Offset(i64::MAX)).0 >= 0);
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(!0u32, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg())
-        })
-    }) ^ !0
 }

@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::scan::{Scanned, SegmentScan};
-use super::{InspectError, InspectOptions, partition_folders, segment_bases, segment_file};
+use super::{InspectError, InspectOptions, partition_folders, segment_bases};
 use crate::batch::{BatchError, BatchInfo, RecordError, Records, records};
+use crate::segment::SegmentFile;
 
 /// One line of a dump.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ pub fn dump(
         let bases = segment_bases(&folder)
             .map_err(|source| InspectError::Io { path: folder.clone(), source })?;
         for base in bases {
-            if dump_segment(&segment_file(&folder, base, "log"), options, visit)?.is_break() {
+            if dump_segment(&SegmentFile::Log.path(&folder, base), options, visit)?.is_break() {
                 return Ok(());
             }
         }

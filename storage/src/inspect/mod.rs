@@ -5,7 +5,8 @@
 //! of a file than one batch, and that only when records are looked at.
 
 mod dump;
-mod merge;
+mod indexes;
+mod report;
 mod scan;
 mod verify;
 
@@ -13,10 +14,12 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::Offset;
-use crate::files::LOCK_FILE;
+use crate::files::{LOCK_FILE, parse_folder_name};
+use crate::segment::SegmentFile;
 
 pub use dump::{DumpedBatch, dump};
-pub use verify::{Damage, Finding, PartitionReport, verify, verify_partition};
+pub use report::{Damage, Finding, PartitionReport};
+pub use verify::{verify, verify_partition};
 
 /// Whether a node or a broker is running on the data directory that `path` is, or lies in. What it
 /// has not finished writing looks like damage.
@@ -96,32 +99,19 @@ pub fn partition_folders(path: &Path) -> Result<Vec<PathBuf>, InspectError> {
 fn segment_bases(folder: &Path) -> io::Result<Vec<Offset>> {
     let mut bases = Vec::new();
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|suffix| suffix == "log") {
-            bases.extend(base_of(&path));
+        let name = entry?.file_name();
+        if let Some((base, SegmentFile::Log)) = name.to_str().and_then(SegmentFile::parse) {
+            bases.push(base);
         }
     }
     bases.sort();
     Ok(bases)
 }
 
-/// The base offset that a segment file's name gives: twenty digits.
-fn base_of(path: &Path) -> Option<Offset> {
-    let digits = path.file_stem()?.to_str()?;
-    let valid = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if valid { digits.parse().ok().map(Offset) } else { None }
-}
-
-fn segment_file(folder: &Path, base: Offset, suffix: &str) -> PathBuf {
-    folder.join(format!("{:020}.{suffix}", base.0))
-}
-
-/// `<topic>-<number>`. Folders on their way out have another ending (`-delete`, `-stray`).
+/// Folders on their way out have another ending (`-delete`, `-stray`).
 fn is_partition_name(folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str());
-    name.and_then(|name| name.rsplit_once('-')).is_some_and(|(topic, number)| {
-        !topic.is_empty() && !topic.starts_with('.') && number.parse::<u32>().is_ok()
-    })
+    name.and_then(parse_folder_name).is_some()
 }
 
 #[cfg(test)]

@@ -68,7 +68,8 @@ impl Fixture {
         let mut transactions = OpenTransactions::default();
         let mut epochs = EpochCache::default();
         for (base, batches) in segments() {
-            fs::write(segment_file(&folder, base, "opentxns"), transactions.encode()).unwrap();
+            fs::write(SegmentFile::OpenTransactions.path(&folder, base), transactions.encode())
+                .unwrap();
             let (mut offsets, mut times, mut aborted) = (Vec::new(), Vec::new(), Vec::new());
             let mut largest = -1;
             for batch in walk(&batches.concat(), BatchLimits { batch_bytes_max: 4096 }) {
@@ -89,10 +90,10 @@ impl Fixture {
                     aborted.extend(entry.encode());
                 }
             }
-            fs::write(segment_file(&folder, base, "log"), batches.concat()).unwrap();
-            fs::write(segment_file(&folder, base, "index"), offsets).unwrap();
-            fs::write(segment_file(&folder, base, "timeindex"), times).unwrap();
-            fs::write(segment_file(&folder, base, "txnindex"), aborted).unwrap();
+            fs::write(SegmentFile::Log.path(&folder, base), batches.concat()).unwrap();
+            fs::write(SegmentFile::OffsetIndex.path(&folder, base), offsets).unwrap();
+            fs::write(SegmentFile::TimeIndex.path(&folder, base), times).unwrap();
+            fs::write(SegmentFile::AbortedIndex.path(&folder, base), aborted).unwrap();
         }
         fs::write(folder.join("leader-epoch-checkpoint"), epochs.encode()).unwrap();
         Self { root, folder }
@@ -276,6 +277,16 @@ fn the_aborted_index_must_be_what_the_markers_say() {
 }
 
 #[test]
+fn the_topic_id_must_be_readable() {
+    let fixture = Fixture::new();
+    let path = fixture.path("partition.metadata");
+    fs::write(&path, "version: 0\ntopic_id: ABEiM0RVZneImaq7zN3u_w\n").unwrap();
+    assert!(fixture.verify().is_whole());
+    fs::write(&path, "version: 0\ntopic_id: ABE\n").unwrap();
+    assert_found!(fixture.verify().findings, Damage::Io(_));
+}
+
+#[test]
 fn a_snapshot_of_open_transactions_must_agree() {
     let name = file(SECOND, "opentxns");
     let wrong = OpenTransactions::default().encode();
@@ -316,7 +327,7 @@ fn a_data_directory_is_verified_folder_by_folder() {
     let root = fixture.root.path();
     fs::create_dir(root.join("empty-3")).unwrap();
     fs::create_dir(root.join("gone-0.1234-delete")).unwrap();
-    fs::create_dir(root.join(".private-1")).unwrap();
+    fs::create_dir(root.join(".longhaul")).unwrap();
     fs::write(root.join("orders-1"), b"a file").unwrap();
     let mut seen = Vec::new();
     let whole = verify(root, &InspectOptions::default(), &mut |report| {

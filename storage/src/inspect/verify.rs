@@ -4,190 +4,24 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::merge::Entries;
+use super::indexes::{ReadFailure, SegmentIndexes};
+use super::report::{Damage, Finding, PartitionReport};
 use super::scan::{Scanned, SegmentScan};
-use super::{InspectError, InspectOptions, partition_folders, segment_bases, segment_file};
-use crate::batch::{BatchError, BatchInfo, RecordError, records};
-use crate::epochs::{EPOCHS_MAX, EpochCache, EpochParseError};
-use crate::txns::{
-    ABORTED_ENTRY_BYTES, AbortedTxn, OPEN_TRANSACTIONS_MAX, OpenTransactions, TransactionError,
-    TransactionParseError, aborted_entries,
-};
+use super::{InspectError, InspectOptions, partition_folders, segment_bases};
+use crate::batch::{BatchInfo, records};
+use crate::epochs::{EPOCHS_MAX, EpochCache};
+use crate::files::{LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, read_partition_metadata};
+use crate::segment::SegmentFile;
+use crate::txns::{AbortedTxn, OPEN_TRANSACTIONS_MAX, OpenTransactions};
 use crate::{LeaderEpoch, Offset};
 
 /// Findings kept per partition; more are only counted.
 const FINDINGS_MAX: usize = 100;
 
-/// Bytes of an entry in the offset index: relative offset and position, 32 bits each.
-const OFFSET_ENTRY_BYTES: usize = 8;
-/// Bytes of an entry in the time index: a 64-bit timestamp and a 32-bit relative offset.
-const TIME_ENTRY_BYTES: usize = 12;
-
 /// The longest `leader-epoch-checkpoint` that can be valid: two numbers a line.
 const EPOCH_FILE_BYTES_MAX: u64 = 64 + EPOCHS_MAX as u64 * 32;
 /// The longest snapshot of open transactions that can be valid.
 const SNAPSHOT_BYTES_MAX: u64 = 64 + OPEN_TRANSACTIONS_MAX as u64 * 18;
-
-/// One thing that is not as it should be.
-#[derive(Debug)]
-pub struct Finding {
-    /// The file.
-    pub file: PathBuf,
-    /// Where in it, in bytes, if at one place.
-    pub position: Option<u64>,
-    /// What.
-    pub damage: Damage,
-}
-
-/// What can be wrong with a partition folder.
-#[derive(Debug, thiserror::Error)]
-pub enum Damage {
-    /// A batch's content is damaged.
-    #[error(transparent)]
-    Batch(BatchError),
-    /// A batch's records cannot be read, though its checksum holds: its producer wrote them so, or
-    /// they use what this reader lacks.
-    #[error(transparent)]
-    Records(RecordError),
-    /// The file goes on after its last batch.
-    #[error("{len_bytes} bytes after the last batch: {}", .fault.as_ref().map_or_else(|| "a batch cut short".to_owned(), ToString::to_string))]
-    Tail {
-        /// How many.
-        len_bytes: u64,
-        /// Why they are no batch.
-        fault: Option<BatchError>,
-    },
-    /// Offsets do not rise from batch to batch.
-    #[error("batch starts at offset {found}, expected {expected} or later")]
-    OffsetOrder {
-        /// The least it could be.
-        expected: Offset,
-        /// What it is.
-        found: Offset,
-    },
-    /// An offset is too far from the segment's base for its indexes.
-    #[error("offset {found} is more than 2^31 from the segment's base {base}")]
-    OffsetRange {
-        /// The segment's base.
-        base: Offset,
-        /// The batch's last offset.
-        found: Offset,
-    },
-    /// Leader epochs fall.
-    #[error("batch at offset {offset} has leader epoch {found}, after {previous}")]
-    EpochOrder {
-        /// The batch.
-        offset: Offset,
-        /// The epoch before it.
-        previous: LeaderEpoch,
-        /// Its epoch.
-        found: LeaderEpoch,
-    },
-    /// `leader-epoch-checkpoint` cannot be read.
-    #[error(transparent)]
-    EpochFile(EpochParseError),
-    /// `leader-epoch-checkpoint` says otherwise than the log.
-    #[error("offset {offset} has leader epoch {found}, the checkpoint says {}", .stored.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string()))]
-    EpochEntry {
-        /// The batch.
-        offset: Offset,
-        /// What the checkpoint says.
-        stored: Option<LeaderEpoch>,
-        /// The batch's epoch.
-        found: LeaderEpoch,
-    },
-    /// `leader-epoch-checkpoint` knows an epoch that starts after the log's end.
-    #[error("the checkpoint has epoch {epoch} start at {start}, the log ends at {log_end}")]
-    EpochBeyondEnd {
-        /// The epoch.
-        epoch: LeaderEpoch,
-        /// Its start.
-        start: Offset,
-        /// The log's end.
-        log_end: Offset,
-    },
-    /// An entry of the offset index does not name a batch and its last offset.
-    #[error("entry says the batch that ends at offset {offset} starts at byte {position}; {found}")]
-    OffsetIndex {
-        /// The entry's offset.
-        offset: Offset,
-        /// The entry's position.
-        position: u64,
-        /// What is there instead.
-        found: String,
-    },
-    /// An entry of the time index does not name the first batch that reaches its timestamp.
-    #[error("entry says timestamp {timestamp_ms} is first reached at offset {offset}; {found}")]
-    TimeIndex {
-        /// The entry's offset.
-        offset: Offset,
-        /// The entry's timestamp.
-        timestamp_ms: i64,
-        /// What it is instead.
-        found: String,
-    },
-    /// An index does not consist of whole entries.
-    #[error("{odd_bytes} bytes after the last entry")]
-    OddBytes {
-        /// How many.
-        odd_bytes: usize,
-    },
-    /// An entry of the aborted index cannot be read.
-    #[error(transparent)]
-    AbortedFile(TransactionParseError),
-    /// The aborted index says otherwise than the log's markers.
-    #[error("the log has {}, the index has {}", describe(.log.as_ref()), describe(.index.as_ref()))]
-    Aborted {
-        /// What the log says.
-        log: Option<AbortedTxn>,
-        /// What the index says.
-        index: Option<AbortedTxn>,
-    },
-    /// More transactions are open than can be followed.
-    #[error(transparent)]
-    Transactions(TransactionError),
-    /// A snapshot of open transactions cannot be read, or says otherwise than the log.
-    #[error("open transactions: {0}")]
-    OpenTransactions(String),
-    /// A file cannot be read.
-    #[error("cannot be read: {0}")]
-    Io(io::Error),
-}
-
-/// The result for one partition folder.
-#[derive(Debug)]
-pub struct PartitionReport {
-    /// The folder.
-    pub folder: PathBuf,
-    /// Segments read.
-    pub segments: usize,
-    /// Batches read.
-    pub batches: u64,
-    /// Records, as headers count them, or as read where records were looked at.
-    pub records: u64,
-    /// Bytes of batches.
-    pub bytes: u64,
-    /// First offset; `None` in an empty log.
-    pub first_offset: Option<Offset>,
-    /// One past the last offset.
-    pub next_offset: Offset,
-    /// Offsets missing between batches: compaction and transactions leave such gaps.
-    pub gap_offsets: u64,
-    /// Transactions still open at the end.
-    pub open_transactions: usize,
-    /// What is wrong; empty if nothing is.
-    pub findings: Vec<Finding>,
-    /// Findings beyond those kept.
-    pub findings_more: u64,
-}
-
-impl PartitionReport {
-    /// Whether nothing is wrong.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.findings.is_empty()
-    }
-}
 
 /// Verifies the partitions at `path` (a partition folder, or a directory of them) and calls
 /// `visit` with each result. Returns whether all are whole.
@@ -212,6 +46,10 @@ pub fn verify_partition(folder: &Path, options: &InspectOptions) -> PartitionRep
     match segment_bases(folder) {
         Ok(bases) => {
             verifier.read_epochs();
+            if let Err(error) = read_partition_metadata(folder) {
+                let path = folder.join(PARTITION_METADATA);
+                verifier.note(&path, None, Damage::Io(error));
+            }
             for (number, base) in bases.iter().enumerate() {
                 let last = number + 1 == bases.len();
                 if let Err((file, error)) = verifier.segment(*base, number == 0, last) {
@@ -225,9 +63,6 @@ pub fn verify_partition(folder: &Path, options: &InspectOptions) -> PartitionRep
     verifier.report
 }
 
-/// A failed read and the file it was of.
-type ReadFailure = (PathBuf, io::Error);
-
 struct Verifier {
     options: InspectOptions,
     report: PartitionReport,
@@ -239,17 +74,6 @@ struct Verifier {
     /// after all of them.
     stable_claim: Option<(PathBuf, AbortedTxn, AbortedTxn)>,
     scratch: Vec<u8>,
-}
-
-/// The index files of the segment being read, and what was seen of it.
-struct SegmentIndexes {
-    base: Offset,
-    offsets: (PathBuf, Entries<OFFSET_ENTRY_BYTES>),
-    times: (PathBuf, Entries<TIME_ENTRY_BYTES>),
-    aborted: (PathBuf, Entries<ABORTED_ENTRY_BYTES>),
-    largest_timestamp: i64,
-    /// A broker preallocates the indexes of its active segment with zeros.
-    zeros_allowed: bool,
 }
 
 impl Verifier {
@@ -290,7 +114,7 @@ impl Verifier {
     }
 
     fn segment(&mut self, base: Offset, first: bool, last: bool) -> Result<(), ReadFailure> {
-        let log = segment_file(&self.report.folder, base, "log");
+        let log = SegmentFile::Log.path(&self.report.folder, base);
         if base < self.report.next_offset {
             let expected = self.report.next_offset;
             self.note(&log, None, Damage::OffsetOrder { expected, found: base });
@@ -420,7 +244,7 @@ impl Verifier {
                     info.base_offset, info.last_offset
                 );
                 let damage = Damage::OffsetIndex { offset, position: claimed, found };
-                self.note(&indexes.offsets.0, None, damage);
+                self.note(&indexes.offsets.path, None, damage);
             }
         }
         while let Some((offset, timestamp_ms)) = indexes.time_entry_through(info.last_offset)? {
@@ -430,7 +254,7 @@ impl Verifier {
                 let found =
                     format!("its batch has {} at most, those before {before}", info.max_timestamp);
                 let damage = Damage::TimeIndex { offset, timestamp_ms, found };
-                self.note(&indexes.times.0, None, damage);
+                self.note(&indexes.times.path, None, damage);
             }
         }
         indexes.largest_timestamp = indexes.largest_timestamp.max(info.max_timestamp);
@@ -446,7 +270,7 @@ impl Verifier {
         indexes: &mut SegmentIndexes,
         log: AbortedTxn,
     ) -> Result<(), ReadFailure> {
-        let path = indexes.aborted.0.clone();
+        let path = indexes.aborted.path.clone();
         loop {
             let index = match indexes.aborted_entry_through(log.last_offset)? {
                 Some(Ok(entry)) => Some(entry),
@@ -487,25 +311,21 @@ impl Verifier {
         while let Some((offset, position)) = indexes.offset_entry_through(u64::MAX)? {
             let found = format!("no batch starts there; the file has {file_bytes} bytes");
             let damage = Damage::OffsetIndex { offset, position, found };
-            self.note(&indexes.offsets.0, None, damage);
+            self.note(&indexes.offsets.path, None, damage);
         }
         while let Some((offset, timestamp_ms)) = indexes.time_entry_through(Offset(i64::MAX))? {
             let found = "the segment ends before it".to_owned();
             let damage = Damage::TimeIndex { offset, timestamp_ms, found };
-            self.note(&indexes.times.0, None, damage);
+            self.note(&indexes.times.path, None, damage);
         }
         while let Some(entry) = indexes.aborted_entry_through(Offset(i64::MAX))? {
             let damage = match entry {
                 Ok(entry) => Damage::Aborted { log: None, index: Some(entry) },
                 Err(error) => Damage::AbortedFile(error),
             };
-            self.note(&indexes.aborted.0, None, damage);
+            self.note(&indexes.aborted.path, None, damage);
         }
-        for (path, odd_bytes) in [
-            (&indexes.offsets.0, indexes.offsets.1.odd_bytes()),
-            (&indexes.times.0, indexes.times.1.odd_bytes()),
-            (&indexes.aborted.0, indexes.aborted.1.odd_bytes()),
-        ] {
+        for (path, odd_bytes) in indexes.odd_bytes() {
             if odd_bytes > 0 {
                 self.note(path, None, Damage::OddBytes { odd_bytes });
             }
@@ -516,7 +336,7 @@ impl Verifier {
     /// The first segment's snapshot is where following starts, for the log's earlier part may be
     /// gone; a later one must say what was found.
     fn read_open_transactions(&mut self, base: Offset, first: bool) {
-        let path = segment_file(&self.report.folder, base, "opentxns");
+        let path = SegmentFile::OpenTransactions.path(&self.report.folder, base);
         let found = match read_small(&path, SNAPSHOT_BYTES_MAX) {
             Ok(None) => return,
             Ok(Some(bytes)) => OpenTransactions::parse(&bytes).map_err(|error| error.to_string()),
@@ -550,7 +370,7 @@ impl Verifier {
     }
 
     fn epoch_file(&self) -> PathBuf {
-        self.report.folder.join("leader-epoch-checkpoint")
+        self.report.folder.join(LEADER_EPOCH_CHECKPOINT)
     }
 
     fn note(&mut self, file: &Path, position: Option<u64>, damage: Damage) {
@@ -559,71 +379,6 @@ impl Verifier {
         } else {
             self.report.findings_more += 1;
         }
-    }
-}
-
-impl SegmentIndexes {
-    fn open(folder: &Path, base: Offset, last: bool) -> Result<Self, ReadFailure> {
-        Ok(Self {
-            base,
-            offsets: open_entries(segment_file(folder, base, "index"))?,
-            times: open_entries(segment_file(folder, base, "timeindex"))?,
-            aborted: open_entries(segment_file(folder, base, "txnindex"))?,
-            largest_timestamp: -1,
-            zeros_allowed: last,
-        })
-    }
-
-    /// The next offset entry whose position is at or before `position`, as offset and position.
-    fn offset_entry_through(
-        &mut self,
-        position: u64,
-    ) -> Result<Option<(Offset, u64)>, ReadFailure> {
-        let (path, entries) = &mut self.offsets;
-        let zeros_allowed = self.zeros_allowed;
-        let entry = entries
-            .next_if(|entry| {
-                u64::from(u32_of(entry, 4)) <= position && !(zeros_allowed && is_zero(entry))
-            })
-            .map_err(|error| (path.clone(), error))?;
-        Ok(entry.map(|entry| {
-            let offset = self.base.plus(i64::from(u32_of(&entry, 0)));
-            (offset, u64::from(u32_of(&entry, 4)))
-        }))
-    }
-
-    /// The next time entry whose offset is at or before `offset`, as offset and timestamp.
-    fn time_entry_through(&mut self, offset: Offset) -> Result<Option<(Offset, i64)>, ReadFailure> {
-        let (path, entries) = &mut self.times;
-        let (base, zeros_allowed) = (self.base, self.zeros_allowed);
-        let offset_of = |entry: &[u8; TIME_ENTRY_BYTES]| base.plus(i64::from(u32_of(entry, 8)));
-        let entry = entries
-            .next_if(|entry| offset_of(entry) <= offset && !(zeros_allowed && is_zero(entry)))
-            .map_err(|error| (path.clone(), error))?;
-        Ok(entry.map(|entry| (offset_of(&entry), i64_of(&entry, 0))))
-    }
-
-    /// The next aborted entry whose marker is at or before `offset`, or one that is unreadable.
-    fn aborted_entry_through(
-        &mut self,
-        offset: Offset,
-    ) -> Result<Option<Result<AbortedTxn, TransactionParseError>>, ReadFailure> {
-        let (path, entries) = &mut self.aborted;
-        let parse = |entry: &[u8]| aborted_entries(entry).next();
-        let entry = entries
-            .next_if(|entry| match parse(entry) {
-                Some(Ok(entry)) => entry.last_offset <= offset,
-                _ => true,
-            })
-            .map_err(|error| (path.clone(), error))?;
-        Ok(entry.and_then(|entry| parse(&entry)))
-    }
-}
-
-fn open_entries<const N: usize>(path: PathBuf) -> Result<(PathBuf, Entries<N>), ReadFailure> {
-    match Entries::open(&path) {
-        Ok(entries) => Ok((path, entries)),
-        Err(error) => Err((path, error)),
     }
 }
 
@@ -641,30 +396,4 @@ fn read_small(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
         return Err(io::Error::other(format!("larger than {bytes_max} bytes")));
     }
     Ok(Some(bytes))
-}
-
-fn is_zero(entry: &[u8]) -> bool {
-    entry.iter().all(|byte| *byte == 0)
-}
-
-fn u32_of(entry: &[u8], at: usize) -> u32 {
-    let mut field = [0; 4];
-    field.copy_from_slice(&entry[at..at + 4]);
-    u32::from_be_bytes(field)
-}
-
-fn i64_of(entry: &[u8], at: usize) -> i64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&entry[at..at + 8]);
-    i64::from_be_bytes(field)
-}
-
-fn describe(aborted: Option<&AbortedTxn>) -> String {
-    match aborted {
-        None => "no aborted transaction".to_owned(),
-        Some(entry) => format!(
-            "an aborted transaction of producer {} from {} to {} (stable to {})",
-            entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
-        ),
-    }
 }

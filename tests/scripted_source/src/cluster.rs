@@ -190,6 +190,19 @@ impl ScriptedCluster {
         });
     }
 
+    /// Grows a topic; the new partitions are led by the brokers in turn.
+    pub fn grow_topic(&self, name: &str, partitions: usize) {
+        self.shared.state.change(|state| {
+            let brokers: Vec<i32> = state.brokers.keys().copied().collect();
+            let leader = |index: usize| brokers.get(index % brokers.len().max(1)).copied();
+            for topic in state.topics.iter_mut().filter(|topic| topic.name == name) {
+                let known = topic.partitions.len();
+                let new = (known..partitions).map(|index| leader(index).unwrap_or(-1));
+                topic.partitions.extend(new.map(PartitionLog::new));
+            }
+        });
+    }
+
     /// Deletes a topic.
     pub fn delete_topic(&self, name: &str) {
         self.shared.state.change(|state| state.topics.retain(|topic| topic.name != name));

@@ -96,20 +96,18 @@ impl Node {
     /// Starts a node that is not running and waits until it listens.
     pub fn restart(&mut self) {
         self.launch();
-        let address = self.address();
         let log = self.log_file();
+        // Its own word for it: the listening socket of a killed run lives a moment longer.
         wait_until(
             &format!("the node to listen ({})", log.display()),
             Duration::from_secs(60),
             || {
-                let process = self.process.as_mut().expect("a started process");
-                if let Some(status) = process.try_wait().expect("the node can be waited for") {
-                    panic!(
-                        "the node ended with {status}: {}",
-                        fs::read_to_string(&log).unwrap_or_default()
-                    );
+                let process = self.process.as_mut()?;
+                let text = fs::read_to_string(&log).unwrap_or_default();
+                if let Ok(Some(status)) = process.try_wait() {
+                    panic!("the node ended with {status}: {text}");
                 }
-                std::net::TcpStream::connect(&address).ok()
+                text.contains("listening").then_some(())
             },
         );
     }
@@ -261,7 +259,8 @@ impl Node {
     #[must_use]
     pub fn describe(&self) -> Vec<Row> {
         let finished = self.mirror_command("describe", &["--json"]);
-        assert_eq!(finished.code, 0, "mirror describe: {}{}", finished.stdout, finished.stderr);
+        let Finished { code, stdout, stderr } = &finished;
+        assert_eq!(*code, 0, "mirror describe: {stdout}{stderr}\n{}", self.log());
         serde_json::from_str(&finished.stdout).unwrap_or_else(|error| {
             panic!("describe --json printed {:?}: {error}", finished.stdout)
         })

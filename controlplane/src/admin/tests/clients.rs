@@ -158,3 +158,21 @@ async fn changes_are_refused_with_a_reason_that_names_the_mirror() {
     let answer = scene.ask(1, &request).await;
     assert!(answer.responses.iter().all(|refused| refused.error_code == 44));
 }
+
+#[test]
+fn the_documented_table_is_what_clients_are_told() {
+    let page = include_str!("../../../../docs/protocol.md");
+    let documented: Vec<_> = page
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let key: i16 = cells.next()?.parse().ok()?;
+            let (_name, versions) = (cells.next()?, cells.next()?);
+            let (min, max) = versions.split_once('-')?;
+            Some((key, min.parse().ok()?, max.parse().ok()?))
+        })
+        .collect();
+    let told: Vec<(i16, i16, i16)> =
+        served_apis().map(|range| (range.key, range.min, range.max)).collect();
+    assert_eq!(documented, told);
+}

@@ -149,6 +149,22 @@ async fn static_members_are_known_by_their_instance() {
 }
 
 #[tokio::test]
+async fn a_static_member_is_known_after_a_restart_of_the_node() {
+    let scene = Scene::new();
+    let request =
+        join("g", "").with_rebalance_timeout_ms(60_000).with_group_instance_id(Some(text("i1")));
+    let joined = scene.ask(5, &request).await;
+    assert_eq!(scene.ask(3, &sync("g", &joined.member_id, 1)).await.error_code, 0);
+    let scene = scene.restart();
+    // Its client restarts, too: no rebalance, and the assignment as before.
+    let again = scene.ask(5, &request).await;
+    assert_eq!((again.error_code, again.generation_id), (0, 1));
+    assert_ne!(again.member_id, joined.member_id);
+    let synced = scene.ask(3, &sync("g", &again.member_id, 1)).await;
+    assert_eq!(synced.assignment, "assigned");
+}
+
+#[tokio::test]
 async fn two_members_share_once_both_have_joined() {
     let scene = Scene::new();
     let first = scene.ask(3, &join("g", "").with_rebalance_timeout_ms(60_000)).await;
@@ -375,4 +391,43 @@ async fn offsets_of_topics_that_members_subscribe_to_are_not_deleted() {
     assert_eq!((answer.error_code, answer.topics[0].partitions[0].error_code), (0, 0));
     assert_eq!(committed(&scene, "g").await, -1);
     assert_eq!(scene.ask(0, &delete("none")).await.error_code, 69);
+}
+
+#[tokio::test]
+async fn what_a_group_committed_is_an_error_and_not_nothing_when_it_cannot_be_read() {
+    let scene = Scene::new();
+    let _ = scene.ask(7, &commit(7, "damaged", 5, "")).await;
+    let scene = scene.restart_after(|directory| {
+        // Partition 11 is that of the group. A folder where its segment should be.
+        let segment = directory.join("__consumer_offsets-11/00000000000000000000.log");
+        std::fs::remove_file(&segment).unwrap();
+        std::fs::create_dir(&segment).unwrap();
+    });
+    for version in 1..=7 {
+        let topic = OffsetFetchRequestTopic::default()
+            .with_name(TopicName(text("orders")))
+            .with_partition_indexes(vec![0]);
+        let request = OffsetFetchRequest::default()
+            .with_group_id(group("damaged"))
+            .with_topics(Some(vec![topic]));
+        let answer = scene.ask(version, &request).await;
+        let on_partition = answer.topics[0].partitions[0].error_code;
+        // Only the oldest version has no other place for it.
+        let expected = if version == 1 { (15, 0) } else { (0, 15) };
+        assert_eq!((on_partition, answer.error_code), expected, "version {version}");
+    }
+    for version in 8..=9 {
+        let asked = ["damaged", "other"].map(|group_id| {
+            OffsetFetchRequestGroup::default().with_group_id(group(group_id)).with_topics(None)
+        });
+        let request = OffsetFetchRequest::default().with_groups(asked.to_vec());
+        let answer = scene.ask(version, &request).await;
+        let codes: Vec<_> = answer.groups.iter().map(|group| group.error_code).collect();
+        assert_eq!(codes, [15, 0]);
+    }
+    let answer = scene.ask(7, &commit(7, "damaged", 9, "")).await;
+    assert_eq!(answer.topics[0].partitions[0].error_code, 15);
+    let joined = scene.ask(3, &join("damaged", "").with_rebalance_timeout_ms(60_000)).await;
+    assert_eq!(joined.error_code, 15);
+    assert_eq!(committed(&scene, "other").await, -1);
 }

@@ -127,6 +127,23 @@ async fn topics_are_described_page_by_page() {
 }
 
 #[tokio::test]
+async fn a_page_that_ends_with_a_topic_points_at_the_next_one() {
+    let mut scene = Scene::new();
+    scene.add("zebra", 1, TopicId([8; 16]));
+    let mut request = DescribeTopicPartitionsRequest::default().with_response_partition_limit(2);
+    let first = scene.ask(0, &request).await;
+    assert_eq!((first.topics.len(), first.topics[0].partitions.len()), (1, 2));
+    let cursor = first.next_cursor.unwrap();
+    assert_eq!((cursor.topic_name.as_str(), cursor.partition_index), ("zebra", 0));
+    request.cursor = Some(
+        describe_topic_partitions_request::Cursor::default().with_topic_name(cursor.topic_name),
+    );
+    let second = scene.ask(0, &request).await;
+    assert_eq!(second.topics[0].name.as_ref().unwrap().as_str(), "zebra");
+    assert!(second.next_cursor.is_none());
+}
+
+#[tokio::test]
 async fn configurations_name_the_mirror_and_are_read_only() {
     let scene = Scene::new();
     for version in 1..=4 {

@@ -8,6 +8,10 @@ use super::member::{Member, MemberIdentity};
 use super::requests::{Answer, JoinedMember, Limits, Millis, SyncAnswer, SyncRequest, Token};
 use crate::admin::KafkaError;
 
+/// What a group, a member or a promised id costs beyond what clients put into it: ids, names,
+/// addresses and map nodes.
+const ENTRY_BYTES: usize = 1024;
+
 /// Where a group is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GroupState {
@@ -257,9 +261,15 @@ impl Group {
         self.members.is_empty() && self.promised.is_empty()
     }
 
-    /// Bytes kept for members.
+    /// Metadata and assignments of all members, in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.members.values().map(Member::kept_bytes).sum()
+    }
+
+    /// Memory that the group takes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let entries = 1 + self.members.len() + self.promised.len();
+        entries * ENTRY_BYTES + self.kept_bytes()
     }
 
     /// Checks that a request comes from a member, and from the one that holds its instance id.

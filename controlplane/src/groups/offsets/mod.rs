@@ -15,3 +15,6 @@ pub(crate) use records::{GroupRecord, MemberRecord};
 pub(crate) use store::{OFFSETS_PARTITIONS, OFFSETS_TOPIC, OffsetStore};
 pub(crate) use table::{Committed, OffsetTable, TopicOffsets, Update};
 pub(crate) use writer::{WriteOutcome, WriteRequest};
+
+#[cfg(test)]
+mod tests;

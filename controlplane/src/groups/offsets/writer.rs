@@ -28,6 +28,9 @@ const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 /// Whether a write is durable, else why not.
 pub(crate) type WriteOutcome = Result<(), Arc<str>>;
 
+/// Threads that flush at the same time, when several partitions were written.
+const FLUSH_THREADS_MAX: usize = 16;
+
 /// A change to one group.
 #[derive(Debug)]
 pub(crate) struct WriteRequest {
@@ -141,15 +144,19 @@ impl Writer {
         self.write_all(by_partition);
     }
 
+    /// Makes requests durable, then visible, then answers them.
     fn write_all(&mut self, by_partition: BTreeMap<usize, Vec<WriteRequest>>) {
+        let mut outcomes: BTreeMap<usize, WriteOutcome> = by_partition
+            .iter()
+            .map(|(index, requests)| (*index, self.append(*index, requests)))
+            .collect();
+        self.flush(&mut outcomes);
         for (index, requests) in by_partition {
-            let outcome = self.write(index, &requests);
+            let outcome = outcomes.remove(&index).unwrap_or(Ok(()));
             if outcome.is_ok() {
-                let mut table = self.shared.table.write().unwrap_or_else(PoisonError::into_inner);
-                for request in &requests {
-                    for update in &request.updates {
-                        table.apply(&request.group, update);
-                    }
+                self.apply(&requests);
+                if let Slot::Open(partition) = &self.slots[index] {
+                    (self.published.0)(&partition.shared);
                 }
             }
             for done in requests.into_iter().flat_map(|request| request.done) {
@@ -160,24 +167,66 @@ impl Writer {
         }
     }
 
-    /// Makes the requests of one partition durable.
-    fn write(&mut self, index: usize, requests: &[WriteRequest]) -> WriteOutcome {
+    /// Appends the requests of one partition.
+    fn append(&mut self, index: usize, requests: &[WriteRequest]) -> WriteOutcome {
         self.create_topic().map_err(|cause| said(index, &cause))?;
         self.heal(index)?;
         let records = self.records(requests);
         let Slot::Open(partition) = &mut self.slots[index] else {
             return Err(Arc::from("the partition is not open"));
         };
-        let now_ms = now_ms();
-        let written = partition.append(records, now_ms).and_then(|()| partition.flush());
-        match written {
-            Ok(()) => {
-                (self.published.0)(&partition.shared);
-                Ok(())
+        partition.append(records, now_ms()).map_err(|cause| {
+            self.failed(index, &cause);
+            said(index, &cause)
+        })
+    }
+
+    /// Flushes the partitions that were appended to, several at once: a device takes many syncs
+    /// in little more time than one.
+    fn flush(&mut self, outcomes: &mut BTreeMap<usize, WriteOutcome>) {
+        let appended = |index: usize| outcomes.get(&index).is_some_and(WriteOutcome::is_ok);
+        let mut partitions: Vec<(usize, &mut OffsetsPartition)> = self
+            .slots
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, slot)| match slot {
+                Slot::Open(partition) if appended(index) => Some((index, partition)),
+                _ => None,
+            })
+            .collect();
+        let share = partitions.len().div_ceil(FLUSH_THREADS_MAX).max(1);
+        let flush_each = |partitions: &mut [(usize, &mut OffsetsPartition)]| {
+            let mut failed = Vec::new();
+            for (index, partition) in partitions {
+                failed.extend(partition.flush().err().map(|cause| (*index, cause)));
             }
-            Err(cause) => {
-                self.failed(index, &cause);
-                Err(said(index, &cause))
+            failed
+        };
+        let failed: Vec<(usize, WriteError)> = match partitions.as_mut_slice() {
+            [] => Vec::new(),
+            [one] => flush_each(std::slice::from_mut(one)),
+            many => std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    many.chunks_mut(share).map(|part| scope.spawn(|| flush_each(part))).collect();
+                let joined = threads.into_iter().map(|thread| match thread.join() {
+                    Ok(failed) => failed,
+                    // Nothing may be taken for flushed: this thread ends, too.
+                    Err(panicked) => std::panic::resume_unwind(panicked),
+                });
+                joined.flatten().collect()
+            }),
+        };
+        for (index, cause) in failed {
+            self.failed(index, &cause);
+            outcomes.insert(index, Err(said(index, &cause)));
+        }
+    }
+
+    fn apply(&self, requests: &[WriteRequest]) {
+        let mut table = self.shared.table.write().unwrap_or_else(PoisonError::into_inner);
+        for request in requests {
+            for update in &request.updates {
+                table.apply(&request.group, update);
             }
         }
     }

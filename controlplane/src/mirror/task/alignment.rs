@@ -53,6 +53,10 @@ impl MirrorTask {
                     topic: entry.id.topic.clone(),
                     partition: entry.id.partition,
                     leader_epoch: leader.epoch,
+                    has_id: self
+                        .topics
+                        .get(&entry.id.topic)
+                        .is_some_and(|topic| topic.source_has_id),
                     log: entry.body.partition().map(|partition| partition.log.clone()),
                 });
             }
@@ -127,6 +131,14 @@ impl MirrorTask {
     ) -> Option<Go> {
         match verdict {
             Verdict::GoOn | Verdict::Begin(_) => Some(Go { entry: index, repair: None }),
+            Verdict::Replaced(offset) => {
+                let message = format!(
+                    "the topic was recreated at the source: at offset {offset} it has another batch \
+                     than we have; what was copied of the old one is kept"
+                );
+                self.stop(index, &message, changes);
+                None
+            }
             Verdict::Gap { from, to } => self.gap(index, from, to, changes),
             Verdict::Diverged { common, end, source_start } => {
                 self.diverged(index, common, end, source_start, changes)
@@ -150,7 +162,8 @@ impl MirrorTask {
         changes: &mut Vec<Change>,
     ) -> Option<Go> {
         let text = format!(
-            "the source deleted offsets {from} to {} ({}) before they were copied",
+            "the source's log begins at {to} now: it deleted offsets {from} to {} ({}) before they \
+             were copied",
             to.0 - 1,
             distance(from, to)
         );
@@ -164,6 +177,10 @@ impl MirrorTask {
         let entry = &mut self.entries[index];
         entry.record.gaps = entry.record.gaps.saturating_add(1);
         entry.record.gap_offsets = entry.record.gap_offsets.saturating_add(distance(from, to));
+        entry.record.note = Some(format!(
+            "{text}; {} gap(s), {} offsets in all",
+            entry.record.gaps, entry.record.gap_offsets
+        ));
         tracing::warn!(mirror = %self.name, partition = %entry.id, "gap: {text}");
         changes.push(Change::Partition(entry.id.clone(), entry.record.clone()));
         changes.push(self.event(index, EventKind::Gap, text));
@@ -198,6 +215,7 @@ impl MirrorTask {
             format!("diverged at offset {} ({how}); {dropped} records dropped", common.offset);
         tracing::warn!(mirror = %self.name, partition = %entry.id, "{text}");
         entry.record.dropped_offsets = entry.record.dropped_offsets.saturating_add(dropped);
+        entry.record.note = Some(text.clone());
         changes.push(Change::Partition(entry.id.clone(), entry.record.clone()));
         changes.push(self.event(index, EventKind::Truncated, text));
         let our_start = self.entries[index].body.partition().map(|ours| ours.log.log_start());

@@ -49,6 +49,9 @@ impl MirrorTask {
             shown.attempts = self.refresh.failures;
             shown.message = Some(trouble.clone());
         }
+        if shown.message.is_none() {
+            shown.message.clone_from(&entry.record.note);
+        }
         let source_offset =
             if shown.state == "MIRRORING" { self.source_offset(entry) } else { None };
         let epoch = entry.body.partition().map_or(-1, |ours| ours.log.latest_epoch().0);

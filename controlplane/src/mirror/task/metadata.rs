@@ -250,7 +250,11 @@ impl MirrorTask {
     pub(super) fn partition_has_leader(&mut self, topic: &Arc<str>, seen: &PartitionMetadata) {
         let Some(index) = self.entry_of(topic, seen.partition) else { return };
         let leader = seen.leader.map(|broker| Leader { broker, epoch: seen.leader_epoch });
+        let has_id = self.topics.get(topic).is_some_and(|topic| topic.source_has_id);
         let entry = &mut self.entries[index];
+        if let (false, Some(leader)) = (has_id, leader) {
+            entry.machine.epoch_fell(leader);
+        }
         if entry.machine.leader_is(leader)
             && let Body::Given(partition) = &entry.body
         {

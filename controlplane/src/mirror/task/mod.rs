@@ -355,13 +355,19 @@ impl MirrorTask {
     }
 
     /// Gives back the logs that no core has.
-    fn shut_down(self, done: oneshot::Sender<Vec<Log>>) {
-        let held = self.entries.into_iter().filter_map(|entry| match entry.body {
+    fn shut_down(mut self, done: oneshot::Sender<Vec<Log>>) {
+        let mut held: Vec<Log> = Vec::new();
+        while let Ok(message) = self.inbox.try_recv() {
+            if let Message::Created(created) = message {
+                held.extend(created.into_iter().filter_map(|made| Some(*made.result.ok()?.log)));
+            }
+        }
+        held.extend(self.entries.into_iter().filter_map(|entry| match entry.body {
             Body::Held(_, log) => Some(*log),
             _ => None,
-        });
+        }));
         // Whoever asked for the shutdown waits for this.
-        let _ = done.send(held.collect());
+        let _ = done.send(held);
     }
 }
 

@@ -256,3 +256,10 @@ fn throttle_time_is_no_silence_of_the_answers_behind_it() {
     pair.answer(slot, &asked[1], vec![told(&b, 1000, batch(0, 2))]);
     assert_eq!(b.log.log_end(), Offset(2));
 }
+
+#[test]
+fn idle_cursor_is_small() {
+    // The node's budget is 8 KiB a partition, storage and lookups included.
+    let bytes = size_of::<super::super::cursor::Cursor>();
+    assert!(bytes <= 1024, "{bytes} bytes");
+}

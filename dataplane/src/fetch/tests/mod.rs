@@ -6,3 +6,4 @@ mod landing;
 mod lanes;
 mod pair;
 mod session;
+mod simulation;
