@@ -23,7 +23,7 @@ use crate::admin::{ColdApi, ColdApiError, NodeIdentity};
 use crate::config::{NodeConfig, NodeConfigError};
 use crate::events::{Events, events};
 use crate::identity::random_id;
-use crate::mirror::{Cores, Mirrors, MirrorsContext, RestoreError, Restored, restore};
+use crate::mirror::{Cores, Mirrors, MirrorsContext, RestoreError, Restored, Taken, restore};
 use crate::store::{Change, RedbStore, Snapshot, Store, StoreError, StoreWriter};
 
 /// Blocking calls that are under way when a node stops (a log being made) get this long to end.
@@ -331,6 +331,10 @@ impl Cores for CoreGate {
 
     fn park(&self, core: CoreId, partition: Arc<Partition>) {
         self.with(|dataplane| dataplane.park(core, partition));
+    }
+
+    fn take(&self, core: CoreId, partition: Arc<Partition>, taken: Taken) {
+        self.with(|dataplane| dataplane.take(core, partition, taken));
     }
 }
 

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 
 use dataplane::{Assignment, CoreId, Dataplane, LaneSpec, LinkId, LinkSettings, Partition, Resume};
+use storage::Log;
+
+/// Gets a log back from its core, on the core's thread: it must not block.
+pub type Taken = Box<dyn FnOnce(Option<Log>) + Send>;
 
 /// What a mirror asks of the cores; commands to one core are carried out in order.
 pub trait Cores: Send + Sync + std::fmt::Debug {
@@ -18,6 +22,8 @@ pub trait Cores: Send + Sync + std::fmt::Debug {
     fn resume(&self, core: CoreId, partition: Arc<Partition>, resume: Resume);
     /// See [`Dataplane::park`].
     fn park(&self, core: CoreId, partition: Arc<Partition>);
+    /// See [`Dataplane::take`].
+    fn take(&self, core: CoreId, partition: Arc<Partition>, taken: Taken);
 }
 
 impl Cores for Dataplane {
@@ -43,5 +49,9 @@ impl Cores for Dataplane {
 
     fn park(&self, core: CoreId, partition: Arc<Partition>) {
         self.park(core, partition);
+    }
+
+    fn take(&self, core: CoreId, partition: Arc<Partition>, taken: Taken) {
+        self.take(core, partition, taken);
     }
 }

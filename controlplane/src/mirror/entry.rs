@@ -47,6 +47,8 @@ pub(super) struct Entry {
     pub(super) machine: Machine,
     /// The replica its leader sent us to (KIP-392), while that is not the leader.
     pub(super) read_from: Option<i32>,
+    /// Its disk failed under the log: nothing is written before it is opened anew.
+    pub(super) reopen: bool,
     /// Its log.
     pub(super) body: Body,
     /// What is stored of it.

@@ -25,6 +25,6 @@ mod verdict;
 pub use api::{
     AdminError, MirrorDescription, MirrorListing, PartitionDescription, TopicResult, codes,
 };
-pub use cores::Cores;
+pub use cores::{Cores, Taken};
 pub use registry::{Mirrors, MirrorsContext};
 pub use restore::{RestoreError, Restored, restore};

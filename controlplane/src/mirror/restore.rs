@@ -167,6 +167,7 @@ impl RestoredPartition {
             id: self.id,
             machine,
             read_from: None,
+            reopen: false,
             body,
             record: self.record,
         }

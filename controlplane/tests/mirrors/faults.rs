@@ -130,6 +130,34 @@ fn a_batch_of_an_unconfirmed_epoch_is_not_stored() {
     assert!(node.segment_bytes("t", 0) == cluster.change("t", 0, |log| log.bytes()));
 }
 
+/// S-37: what the disk did not take is fetched again when it does, and the rest goes on meanwhile.
+#[test]
+fn a_partition_whose_disk_fails_is_opened_anew_when_it_is_back() {
+    let (mut node, cluster) = (
+        TestNode::with(|config| config.storage.segment_bytes_max = 4096),
+        ScriptedCluster::start(1),
+    );
+    cluster.create_topic("t", 2, 1);
+    append(&cluster, 0, 10, 0);
+    node.create("m", &cluster, &[]);
+    node.start_topics("m", &["t"]);
+    node.wait_end("m", "t", 0, 10);
+    let (folder, away) = (node.data().join("t-0"), node.data().join("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    for from in (10..200).step_by(10) {
+        append(&cluster, from, from + 10, 0);
+    }
+    let failed = node.wait_failed("m", "t", 0, "t-0");
+    assert!(failed.error_message.unwrap().contains("disk error"));
+    cluster.append("t", 1, &Batch::filled(0, 0, 5, 20));
+    node.wait_end("m", "t", 1, 5);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::rename(&away, &folder).unwrap();
+    node.wait_end("m", "t", 0, 200);
+    node.stop();
+    assert!(node.segment_bytes("t", 0) == cluster.change("t", 0, |log| log.bytes()));
+}
+
 #[test]
 fn a_partition_whose_permission_is_lost_says_so_and_shows_no_lag() {
     let (node, cluster) = mirrored();

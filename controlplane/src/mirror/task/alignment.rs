@@ -12,7 +12,7 @@ use crate::config::GapPolicy;
 use crate::mirror::align::{Answered, Question, align};
 use crate::mirror::entry::Body;
 use crate::mirror::fault::Failure;
-use crate::mirror::machine::{FaultClass, Leader};
+use crate::mirror::machine::{FaultClass, Leader, Phase};
 use crate::mirror::verdict::{CommonPoint, Verdict};
 use crate::store::{Change, EventKind};
 
@@ -333,7 +333,7 @@ impl MirrorTask {
             };
             self.hold(index, *log);
             let entry = &mut self.entries[index];
-            if entry.machine.phase() != crate::mirror::machine::Phase::Preparing {
+            if entry.machine.phase() != Phase::Preparing {
                 continue;
             }
             // One that was there already has a history to compare; one whose leader changed
@@ -345,6 +345,42 @@ impl MirrorTask {
             }
         }
         self.send_on(going, Vec::new(), now).await;
+    }
+
+    /// Opens the logs anew whose disk had failed, once they are to be tried again. What a recovery
+    /// leaves of them is aligned like any other log.
+    pub(super) fn reopen_logs(&mut self) {
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            if !entry.reopen || entry.machine.phase() != Phase::Align {
+                continue;
+            }
+            entry.reopen = false;
+            let Body::Given(partition) = std::mem::replace(&mut entry.body, Body::Missing) else {
+                continue;
+            };
+            let Some(leader) = entry.machine.leader() else {
+                entry.reopen = true;
+                entry.body = Body::Given(partition);
+                continue;
+            };
+            entry.machine.prepares();
+            let (taken, log) = tokio::sync::oneshot::channel();
+            let core = entry.core;
+            self.shared.cores.take(core, partition, Box::new(|log| drop(taken.send(log))));
+            let want = Reopen { entry: index as u32, leader, id: entry.id.clone() };
+            let storage = self.shared.storage.clone();
+            let config = self.shared.log_config.clone();
+            let reports = self.reports.clone();
+            tokio::spawn(async move {
+                // A core that is stopping gives nothing back, and nobody waits for the answer.
+                let log = log.await.unwrap_or_default();
+                let reopened = move || reopen_log(&storage, &want, log, &config);
+                if let Ok(created) = tokio::task::spawn_blocking(reopened).await {
+                    report(reports, Message::Created(vec![created])).await;
+                }
+            });
+        }
     }
 
     /// Takes a log in and shows it to everybody.
@@ -361,6 +397,31 @@ impl MirrorTask {
         self.shared.table.insert(partition.clone());
         entry.body = Body::Held(partition, Box::new(log));
     }
+}
+
+/// A log to open anew.
+struct Reopen {
+    entry: u32,
+    leader: Leader,
+    id: TopicPartition,
+}
+
+fn reopen_log(
+    storage: &Arc<Storage>,
+    want: &Reopen,
+    failed: Option<Log>,
+    config: &LogConfig,
+) -> Created {
+    // Closing would write, and fail as before: what was not durable is for the recovery to find.
+    drop(failed);
+    let result = match storage.open_log(&want.id, config.clone()) {
+        Ok((log, recovery)) => {
+            tracing::info!(partition = %want.id, ?recovery, "opened again");
+            Ok(MadeLog { log: Box::new(log), existed: true })
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    Created { entry: want.entry, leader: want.leader, result }
 }
 
 fn create_log(

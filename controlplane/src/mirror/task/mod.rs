@@ -228,6 +228,7 @@ impl MirrorTask {
             }
         }
         self.start_refresh(now);
+        self.reopen_logs();
         self.start_alignments(now);
         self.start_lanes(now);
         next = next.min(self.refresh.due_at(now));
@@ -251,6 +252,7 @@ impl MirrorTask {
             return;
         }
         let entry = &mut self.entries[index];
+        entry.reopen |= matches!(report.fault, dataplane::CursorFault::Disk(_));
         // It is parked already, unless the report crossed a resume on its way.
         self.shared.cores.park(entry.core, report.partition.clone());
         let failure = Failure::from_cursor(&report.fault);

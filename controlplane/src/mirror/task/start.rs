@@ -225,6 +225,7 @@ impl MirrorTask {
                 id,
                 machine: Machine::new(),
                 read_from: None,
+                reopen: false,
                 body: Body::Missing,
                 record: PartitionRecord::default(),
             });
