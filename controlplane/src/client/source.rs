@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::calls::{ClusterMetadata, TopicSelection};
 use super::{Address, ClientError, ClientSettings, Connection};
@@ -52,6 +55,9 @@ impl Lease {
     }
 }
 
+/// How long one broker is waited for before the next is asked as well: longer than metadata of many
+/// partitions takes on a long path, shorter than a dead path takes to be noticed.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Brokers kept connected; more than any cluster we know of has.
 const CONNECTIONS_MAX: usize = 1_000;
 
@@ -80,36 +86,40 @@ impl SourceClient {
         &self.shared.settings
     }
 
-    /// Metadata from the first broker that answers: known ones first, then the bootstrap list.
-    /// The error lists every address that was tried.
+    /// Metadata from the first broker that answers: known ones first, then the bootstrap list. One
+    /// that is silent is not waited for before the next is asked. The error lists every address.
+    ///
+    /// Cancel safe: connections with an unfinished question are not used again.
     pub async fn metadata(
         &self,
         topics: TopicSelection<'_>,
     ) -> Result<ClusterMetadata, ClientError> {
+        let wanted = Wanted::from(topics);
+        let mut waiting = self.candidates().into_iter();
+        let mut asked = JoinSet::new();
         let mut failures = Vec::new();
-        for address in self.candidates() {
-            match self.metadata_from(&address, topics).await {
-                Ok(metadata) => {
+        loop {
+            if let Some(address) = waiting.next() {
+                let (client, wanted) = (self.clone(), wanted.clone());
+                asked.spawn(async move {
+                    let answer = client.metadata_from(&address, wanted.selection()).await;
+                    (address, answer)
+                });
+            }
+            // Cancel safety: `join_next` loses nothing when it is dropped.
+            let Ok(joined) = timeout(PATIENCE, asked.join_next()).await else { continue };
+            match joined {
+                Some(Ok((address, Ok(metadata)))) => {
                     self.remember(&address, &metadata);
                     return Ok(metadata);
                 }
-                Err(error) => failures.push(error),
+                Some(Ok((_, Err(error)))) => failures.push(error),
+                Some(Err(panicked)) => {
+                    failures.push(ClientError::NoBroker(panicked.to_string()));
+                }
+                None => return Err(summed_up(failures)),
             }
         }
-        // Another cluster at an address is worse than a broker that is down, and never passes by.
-        if let Some(other) =
-            failures.iter().position(|error| matches!(error, ClientError::OtherCluster { .. }))
-        {
-            return Err(failures.swap_remove(other));
-        }
-        // One address: its own error says it best.
-        if failures.len() == 1
-            && let Some(only) = failures.pop()
-        {
-            return Err(only);
-        }
-        let list: Vec<_> = failures.iter().map(ToString::to_string).collect();
-        Err(ClientError::NoBroker(list.join("; ")))
     }
 
     /// A connection to `address`, opened if there is none; others who want it wait meanwhile.
@@ -179,6 +189,51 @@ impl SourceClient {
         }
         connections.entry(address.clone()).or_default().clone()
     }
+}
+
+/// Topics to ask for, owned: several brokers are asked side by side.
+#[derive(Clone)]
+enum Wanted {
+    Nothing,
+    Names(Arc<[Arc<str>]>),
+    All,
+}
+
+impl Wanted {
+    fn selection(&self) -> TopicSelection<'_> {
+        match self {
+            Self::Nothing => TopicSelection::Nothing,
+            Self::Names(names) => TopicSelection::Names(names),
+            Self::All => TopicSelection::All,
+        }
+    }
+}
+
+impl From<TopicSelection<'_>> for Wanted {
+    fn from(selection: TopicSelection<'_>) -> Self {
+        match selection {
+            TopicSelection::Nothing => Self::Nothing,
+            TopicSelection::Names(names) => Self::Names(names.into()),
+            TopicSelection::All => Self::All,
+        }
+    }
+}
+
+/// One error out of those of all addresses.
+fn summed_up(mut failures: Vec<ClientError>) -> ClientError {
+    // Another cluster at an address is worse than a broker that is down, and never passes by.
+    let other = failures.iter().position(|error| matches!(error, ClientError::OtherCluster { .. }));
+    if let Some(other) = other {
+        return failures.swap_remove(other);
+    }
+    // One address: its own error says it best.
+    if failures.len() == 1
+        && let Some(only) = failures.pop()
+    {
+        return only;
+    }
+    let list: Vec<_> = failures.iter().map(ToString::to_string).collect();
+    ClientError::NoBroker(list.join("; "))
 }
 
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

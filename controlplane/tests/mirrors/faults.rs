@@ -231,6 +231,23 @@ fn an_old_broker_is_asked_for_its_versions_in_the_oldest_way() {
     node.wait_end("m", "t", 0, 10);
 }
 
+/// S-42, for questions: a broker that has gone silent does not keep the others from being asked.
+#[test]
+fn metadata_is_had_from_another_broker_when_one_is_silent() {
+    let (node, cluster) = mirrored();
+    cluster.on(keys::METADATA, |call| match call.broker {
+        1 => Reply::Silence,
+        _ => Reply::Ordinary,
+    });
+    cluster.change("t", 0, |log| {
+        log.leader = 2;
+        log.leader_epoch = 1;
+    });
+    append(&cluster, 10, 20, 1);
+    node.wait_end("m", "t", 0, 20);
+    assert_eq!(node.describe("m").error_message, None);
+}
+
 #[test]
 fn a_source_that_closes_every_metadata_connection_is_asked_with_patience() {
     let (node, cluster) = mirrored();
