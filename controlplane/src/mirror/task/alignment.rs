@@ -69,6 +69,14 @@ impl MirrorTask {
     }
 
     fn ask_broker(&mut self, broker: i32, questions: Vec<Question>, now: Instant) {
+        if self.brokers.is_empty() {
+            // The first metadata is still on its way: a topic was started right after its mirror was made.
+            for question in questions {
+                self.entries[question.entry.0 as usize].machine.align_again();
+            }
+            self.refresh.want();
+            return;
+        }
         let Some(address) = self.brokers.get(&broker).cloned() else {
             let failure = Failure {
                 class: FaultClass::Leader,
