@@ -48,6 +48,16 @@ pub(super) fn end_of_epoch(partition: &Partition, epoch: i32) -> Option<(i32, i6
     }
 }
 
+/// The epoch of the log start. Where nothing was ever written it is the advertised one, which
+/// begins there, as on a leader that begins its epoch in an empty log.
+pub(super) fn of_log_start(partition: &Partition, start: Offset) -> i32 {
+    let known = partition.log.epoch_at(start).0;
+    if known < 0 && start >= partition.log.log_end() {
+        return partition.advertised_epoch().0;
+    }
+    known
+}
+
 /// Answers OffsetForLeaderEpoch.
 pub(super) fn answer(
     request: &OffsetForLeaderEpochRequest,

@@ -5,8 +5,8 @@
 //! once even when others have nothing to read, so that a client learns of it without the wait.
 //!
 //! Records leave as they are stored, whatever the version: batches of zstd also to versions below
-//! 10, as Kafka does for topics whose `compression.type` is `producer` (only one that names zstd is
-//! refused there), and message sets of old formats as they are. Nothing is converted (P1).
+//! 10, as Kafka does from 4.0 on (before, a topic whose `compression.type` is zstd was refused), and
+//! message sets of old formats as they are. Nothing is converted (P1).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -113,8 +113,11 @@ fn look_up(
         }
         EARLIEST | EARLIEST_LOCAL => {
             let start = log.log_start();
-            let leader_epoch = log.epoch_at(start).0;
-            return Ok(Found { offset: start.0, leader_epoch, ..NOTHING });
+            return Ok(Found {
+                offset: start.0,
+                leader_epoch: epochs::of_log_start(&partition, start),
+                ..NOTHING
+            });
         }
         LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return Ok(NOTHING),
         MAX_TIMESTAMP => log.offset_of_max_timestamp(),

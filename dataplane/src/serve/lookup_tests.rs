@@ -80,6 +80,24 @@ fn special_timestamps_are_answered_as_kafka_does() {
 }
 
 #[test]
+fn an_empty_log_starts_in_the_advertised_epoch() {
+    let node = Node::new();
+    let local = node.add("a", 0);
+    let found = local.partition.clone();
+    let epoch = LeaderEpoch(6);
+    let advertised = Partition::new(
+        found.id.clone(),
+        found.topic_id,
+        found.log.clone(),
+        found.mirror.clone(),
+        epoch,
+    );
+    node.table.insert(Arc::new(advertised));
+    assert_eq!(list(&node, "a", &Asked::of(-2)), (0, -1, 0, 6));
+    assert_eq!(list(&node, "a", &Asked::of(-1)), (0, -1, 0, 6));
+}
+
+#[test]
 fn special_timestamps_are_unsupported_before_their_versions() {
     let node = Node::new();
     let _local = with_history(&node);
