@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::{Cluster, ClusterOptions, wait_for_equal_ends, wait_until};
+use testkit::{Cluster, ClusterOptions, Door, assert_logs_equal, wait_for_equal_ends, wait_until};
 
 use crate::{driver, node};
 
@@ -107,4 +107,47 @@ fn a_source_that_is_gone_is_shown_and_found_again_at_a_new_address() {
             .all(|row| row.state == "MIRRORING" && row.error_message.is_none())
             .then_some(())
     });
+}
+
+/// S-42: a middlebox forgets the live connections without a word to either side; new ones pass. The
+/// broker is reached through it alone, so nothing but our own deadline ends the wait.
+#[test]
+fn connections_forgotten_on_the_way_are_replaced_and_nothing_is_lost_or_doubled() {
+    let door = Door::open("127.0.0.1:1");
+    let advertised = format!("PLAINTEXT://{}", door.address());
+    let cluster = Cluster::start(ClusterOptions {
+        properties: vec![("advertised.listeners".to_owned(), advertised)],
+        ..ClusterOptions::default()
+    });
+    door.lead_to(&cluster.address(0));
+    let driver = driver();
+    let source = door.address();
+    let partitions = [("forgotten", 0), ("forgotten", 1), ("forgotten", 2)];
+    driver.create_topic(&source, "forgotten", 3, &json!({}));
+    let produce = |first: u64| {
+        for (_, partition) in partitions {
+            driver.must(&json!({"do": "produce", "bootstrap": source, "topic": "forgotten",
+                "partition": partition, "first": first, "count": 200}));
+        }
+    };
+    let mut node = node();
+    node.create_mirror("m", &source, &[("socket.timeout.ms", "2000")]);
+    node.start_topics("m", "forgotten");
+    produce(0);
+    wait_for_equal_ends(driver, &cluster, &node, &partitions);
+    for round in 1..=2 {
+        door.silence();
+        // The test's own client lost its connections too and takes long to notice: a new one.
+        let writer = testkit::Driver::start();
+        for (_, partition) in partitions {
+            writer.must(&json!({"do": "produce", "bootstrap": source, "topic": "forgotten",
+                "partition": partition, "first": 200 * round, "count": 200}));
+            node.wait_for_offset("forgotten", partition, 200 * (round + 1));
+        }
+    }
+    node.stop();
+    for (topic, partition) in partitions {
+        let folder = format!("{topic}-{partition}");
+        assert_logs_equal(&cluster.data(0).join(&folder), &node.data().join(&folder));
+    }
 }

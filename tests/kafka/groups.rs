@@ -105,3 +105,65 @@ two.close()
     let shared = python(program, &[&node.address()]);
     assert_eq!(shared.stdout, "2 2 400\n4\n", "{}", shared.stderr);
 }
+
+/// S-45: names of groups that contain the separators of everything, beside topics that do.
+#[test]
+fn groups_of_any_name_keep_their_own_offsets_over_restarts() {
+    let (cluster, driver) = (shared_cluster(), driver());
+    let source = cluster.bootstrap();
+    let topics = ["own-1-b", "own-1"];
+    for topic in topics {
+        driver.create_topic(&source, topic, 2, &json!({}));
+        driver.produce(&source, topic, 0, 100, "none");
+    }
+    let mut node = node();
+    node.create_mirror("m", &source, &[]);
+    node.start_topics("m", &topics.join(","));
+    wait_for_equal_ends(driver, cluster, &node, &[("own-1-b", 0), ("own-1", 0)]);
+    let long = "g".repeat(249);
+    let groups = [
+        "own",
+        "own-1",
+        "own-1-b",
+        "a b",
+        "a  b",
+        "a/b",
+        "../../etc",
+        "a,b:c;d",
+        "gr\u{fc}n-\u{30b0}\u{30eb}\u{30fc}\u{30d7}-\u{1f980}",
+        "quo\"te's\\",
+        "tab\there",
+        long.as_str(),
+    ];
+    // Each group a number of its own.
+    let own = |group: usize| (topics[group % 2], 1 + group as i64);
+    for (group, name) in groups.iter().enumerate() {
+        let (topic, offset) = own(group);
+        driver.must(&json!({"do": "commit", "bootstrap": node.address(), "group": name,
+            "topic": topic, "offset": offset, "metadata": name}));
+    }
+    let check = |node: &testkit::Node| {
+        for (group, name) in groups.iter().enumerate() {
+            let found = driver
+                .must(&json!({"do": "group_offsets", "bootstrap": node.address(), "group": name}));
+            let (topic, offset) = own(group);
+            assert_eq!(found, json!({(format!("{topic}-0")): offset}), "group {name:?}");
+        }
+    };
+    check(&node);
+    node.kill();
+    node.restart();
+    check(&node);
+    node.stop();
+    node.restart();
+    check(&node);
+    let listed = kafka_tool(
+        "consumer.group.ConsumerGroupCommand",
+        &["--bootstrap-server", &node.address(), "--list"],
+    );
+    let text = format!("{}{}", listed.stdout, listed.stderr);
+    for name in &groups {
+        assert!(listed.stdout.lines().any(|line| line == *name), "{name:?} is not in {text}");
+    }
+    node.assert_quiet_log(&[]);
+}

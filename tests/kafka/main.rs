@@ -10,6 +10,8 @@ mod crash;
 mod disturbances;
 mod groups;
 mod history;
+mod protocol;
+mod raw;
 mod read_only;
 mod shapes;
 mod transactions;
@@ -38,7 +40,12 @@ fn node() -> Node {
     node_with("")
 }
 
+/// What a test's node is made with: more lines of configuration.
+fn options(config: &str) -> NodeOptions {
+    NodeOptions { config: format!("{QUICK}{config}"), ..NodeOptions::default() }
+}
+
 /// A node with more lines of configuration.
 fn node_with(config: &str) -> Node {
-    Node::start(env!("CARGO_BIN_EXE_longhaul"), &NodeOptions { config: format!("{QUICK}{config}") })
+    Node::start(env!("CARGO_BIN_EXE_longhaul"), &options(config))
 }

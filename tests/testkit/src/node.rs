@@ -15,6 +15,10 @@ use crate::process::{Finished, free_port, run, spawn, wait_until};
 pub struct NodeOptions {
     /// Lines of the TOML configuration.
     pub config: String,
+    /// The data directory; one in the node's own folder when not set.
+    pub data: Option<PathBuf>,
+    /// Program and arguments that start the node, e.g. under a limit.
+    pub under: Vec<String>,
 }
 
 /// One row of `longhaul mirror describe --json`.
@@ -45,6 +49,7 @@ pub struct Row {
 pub struct Node {
     binary: PathBuf,
     folder: tempfile::TempDir,
+    options: NodeOptions,
     port: u16,
     process: Option<Child>,
     runs: u32,
@@ -61,6 +66,7 @@ impl Node {
         let mut node = Self {
             binary: PathBuf::from(binary),
             folder,
+            options: options.clone(),
             port: free_port(),
             process: None,
             runs: 0,
@@ -78,7 +84,7 @@ impl Node {
     /// The data directory: partition folders lie directly in it.
     #[must_use]
     pub fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.options.data.clone().unwrap_or_else(|| self.folder.path().join("data"))
     }
 
     /// The node's folder, for files of the test's own.
@@ -120,8 +126,11 @@ impl Node {
         let (config, data) = (self.folder.path().join("node.toml"), self.data());
         let listen = self.address();
         let binary = self.binary.display().to_string();
-        self.process = Some(spawn(&binary, |command| {
+        let mut start = self.options.under.clone();
+        start.push(binary);
+        self.process = Some(spawn(&start[0], |command| {
             command
+                .args(&start[1..])
                 .args(["node", "--listen", &listen, "--config"])
                 .arg(&config)
                 .arg("--data-dir")
