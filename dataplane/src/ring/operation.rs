@@ -515,6 +515,44 @@ mod tests {
     }
 
     #[test]
+    fn short_receives_go_on_across_the_end_of_the_tail() {
+        let stream: Vec<u8> = (1..=40).collect();
+        for give in [1, 3, 7, 24, 25, 39, 40] {
+            let mut mapped = super::super::tests::MappedLog::new();
+            let mut slab = Slab::default();
+            let key = slab.insert(Operation::Receive {
+                socket: socket(),
+                into: mapped.tail(25, 15),
+                fill: true,
+                received: 0,
+                token: token(),
+            });
+            let mut given = 0;
+            let into = loop {
+                let slot = slab.get(key).unwrap();
+                assert!(slot.entry().is_some());
+                let count = (stream.len() - given).min(give);
+                fill_pieces(slot, &stream[given..given + count]);
+                given += count;
+                match slot.completed(count as i32, false) {
+                    Next::Resubmit(None) => assert!(given < stream.len()),
+                    Next::Finish(Completion {
+                        outcome: Outcome::Received { result, into },
+                        ..
+                    }) => {
+                        assert_eq!(result.unwrap(), stream.len());
+                        break into;
+                    }
+                    _ => panic!("neither goes on nor ends"),
+                }
+            };
+            let ReceiveInto::Tail { buffer, .. } = into else { panic!("other memory") };
+            assert_eq!(mapped.stored(26), [&stream[..25], &[0]].concat(), "{give} at a time");
+            assert_eq!(&*buffer, &stream[25..]);
+        }
+    }
+
+    #[test]
     fn a_cancelled_transfer_is_not_gone_on_with() {
         let mut slab = Slab::default();
         let parts = vec![SendPart::Bytes(Bytes::from_static(b"abcdef"))];

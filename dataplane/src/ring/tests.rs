@@ -409,7 +409,7 @@ fn no_wake_from_another_thread_is_lost() {
 }
 
 /// A log whose next bytes are received into a mapped segment, and that segment's file.
-struct MappedLog {
+pub(super) struct MappedLog {
     log: storage::Log,
     file: std::path::PathBuf,
     _storage: Arc<storage::Storage>,
@@ -417,7 +417,7 @@ struct MappedLog {
 }
 
 impl MappedLog {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let storage = storage::Storage::open(storage::StorageConfig {
             directories: vec![directory.path().to_owned()],
@@ -441,7 +441,7 @@ impl MappedLog {
         Self { log, file, _storage: storage, _directory: directory }
     }
 
-    fn tail(&mut self, tail_bytes: usize, buffer_bytes: usize) -> ReceiveInto {
+    pub(super) fn tail(&mut self, tail_bytes: usize, buffer_bytes: usize) -> ReceiveInto {
         // Announced as large: a small landing is not worth a mapped segment.
         match self.log.prepare_landing(512 * 1024).unwrap() {
             storage::LandingTarget::Mapped(tail) => {
@@ -452,7 +452,7 @@ impl MappedLog {
         }
     }
 
-    fn stored(&self, len: usize) -> Vec<u8> {
+    pub(super) fn stored(&self, len: usize) -> Vec<u8> {
         std::fs::read(&self.file).unwrap()[..len].to_vec()
     }
 }
