@@ -350,6 +350,19 @@ mod tests {
     }
 
     #[test]
+    fn every_name_is_documented() {
+        let page = include_str!("../../../docs/configuration.md");
+        let documented = |name: &str| {
+            name.starts_with("ssl.")
+                || name.starts_with("sasl.")
+                || page.contains(&format!("`{name}`"))
+        };
+        let missing: Vec<_> =
+            NAMES.iter().map(|(name, _)| *name).filter(|name| !documented(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
     fn an_empty_exclude_switches_the_default_off() {
         let config = parse(&[("bootstrap.servers", "a:1"), ("topics.exclude", "")]).unwrap();
         assert!(!config.topics_exclude.matches("__x"));

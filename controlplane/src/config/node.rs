@@ -432,6 +432,22 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_documented() {
+        let page = include_str!("../../../docs/configuration.md");
+        for section in ["", "cores", "storage", "serve", "mirror"] {
+            let prefix = if section.is_empty() { String::new() } else { format!("[{section}]\n") };
+            // The refusal of a key that cannot exist lists all that can.
+            let refusal =
+                read(&format!("{prefix}zzzzzzzzzzzzzzzzzzzz = 1\n")).unwrap_err().to_string();
+            let keys = refusal.split_once("the keys here are ").unwrap().1;
+            let missing: Vec<_> =
+                keys.split(", ").filter(|key| !page.contains(&format!("`{key}`"))).collect();
+            let sections = ["cores", "storage", "serve", "mirror"];
+            assert!(missing.iter().all(|key| sections.contains(key)), "{section}: {missing:?}");
+        }
+    }
+
+    #[test]
     fn values_out_of_range_are_named() {
         for (text, key) in [
             ("data_dirs = []", "data_dirs"),

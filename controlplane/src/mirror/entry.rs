@@ -49,6 +49,8 @@ pub(super) struct Entry {
     pub(super) read_from: Option<i32>,
     /// Its disk failed under the log: nothing is written before it is opened anew.
     pub(super) reopen: bool,
+    /// An operator started it again: it goes on behind a gap, whatever the policy says.
+    pub(super) gap_accepted: bool,
     /// Its log.
     pub(super) body: Body,
     /// What is stored of it.

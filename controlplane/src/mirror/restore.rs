@@ -168,6 +168,7 @@ impl RestoredPartition {
             machine,
             read_from: None,
             reopen: false,
+            gap_accepted: false,
             body,
             record: self.record,
         }

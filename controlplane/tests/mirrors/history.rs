@@ -104,6 +104,8 @@ fn a_gap_is_passed_and_counted_or_halts_its_partition_only() {
     node.stop();
     node.restart();
     node.wait_failed("strict", "halts", 0, "100 to 249");
+    node.start_topics("strict", &["halts"]);
+    node.wait_end("strict", "halts", 0, 300);
 }
 
 #[test]

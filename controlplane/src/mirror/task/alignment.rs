@@ -175,9 +175,9 @@ impl MirrorTask {
             to.0 - 1,
             distance(from, to)
         );
-        if self.config.gap_policy == GapPolicy::Halt {
+        if self.config.gap_policy == GapPolicy::Halt && !self.entries[index].gap_accepted {
             let message = format!(
-                "{text}; mirror.gap.policy is halt: set it to continue, or start the topic again to go on after the gap"
+                "{text}; mirror.gap.policy is halt: start the topic again to go on behind the gap"
             );
             self.stop(index, &message, changes);
             return None;
@@ -273,6 +273,7 @@ impl MirrorTask {
         };
         let cores = &self.shared.cores;
         entry.read_from = None;
+        entry.gap_accepted = false;
         match std::mem::replace(&mut entry.body, Body::Moving) {
             Body::Held(partition, log) => {
                 partition.raise_advertised_epoch(leader.epoch);

@@ -51,7 +51,10 @@ impl MirrorTask {
         let connection = match result {
             Ok(connection) => connection,
             Err(error) => {
-                tracing::info!(mirror = %self.name, broker = place.broker, %error, "no lane");
+                // Tried again for as long as it lasts: said once.
+                if self.lanes.trouble(place.broker, place.core).is_none() {
+                    tracing::info!(mirror = %self.name, broker = place.broker, %error, "no lane");
+                }
                 self.lanes.failed(place, error.to_string(), now, &mut self.backoff);
                 self.refresh.want();
                 self.leave_replica(place.broker);

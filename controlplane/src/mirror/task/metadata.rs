@@ -235,6 +235,7 @@ impl MirrorTask {
                 machine: Machine::new(),
                 read_from: None,
                 reopen: false,
+                gap_accepted: false,
                 body: Body::Missing,
                 record: PartitionRecord::default(),
             });

@@ -24,7 +24,7 @@ use super::backoff::Backoff;
 use super::entry::{Body, Entry, Topic};
 use super::fault::Failure;
 use super::lanes::{LaneTable, Place};
-use super::machine::{Leader, Phase};
+use super::machine::{FaultClass, Leader, Phase};
 use super::shared::Shared;
 use crate::client::{
     Address, ClientError, ClusterMetadata, LaneConnection, SourceClient, TopicMetadata,
@@ -256,7 +256,15 @@ impl MirrorTask {
         // It is parked already, unless the report crossed a resume on its way.
         self.shared.cores.park(entry.core, report.partition.clone());
         let failure = Failure::from_cursor(&report.fault);
-        tracing::info!(mirror = %self.name, partition = %id, cause = %failure.message, "stopped");
+        // A leader that moves stops thousands at once, and is no news of any of them.
+        match failure.class {
+            FaultClass::Leader => {
+                tracing::debug!(mirror = %self.name, partition = %id, cause = failure.message, "stopped");
+            }
+            _ => {
+                tracing::info!(mirror = %self.name, partition = %id, cause = failure.message, "stopped");
+            }
+        }
         self.fail(index, &failure, now);
         if let dataplane::CursorFault::Broker { hint: Some(hint), .. } = &report.fault {
             if let Some((host, port)) = &hint.address
@@ -277,10 +285,7 @@ impl MirrorTask {
         let entry = &mut self.entries[index];
         let end = entry.body.end();
         entry.machine.fails(failure.class, &failure.message, end, now, &mut self.backoff);
-        let leader_in_doubt = matches!(
-            failure.class,
-            super::machine::FaultClass::Leader | super::machine::FaultClass::Unreachable
-        );
+        let leader_in_doubt = matches!(failure.class, FaultClass::Leader | FaultClass::Unreachable);
         if failure.look_at_topic || leader_in_doubt {
             self.refresh.want();
         }

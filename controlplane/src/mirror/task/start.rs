@@ -10,7 +10,7 @@ use crate::discovery::{TopicFilter, is_internal_topic, is_valid_topic_name};
 use crate::identity::random_id;
 use crate::mirror::api::{AdminError, TopicResult, codes};
 use crate::mirror::entry::{Body, Entry, Topic, core_of};
-use crate::mirror::machine::Machine;
+use crate::mirror::machine::{Machine, Phase};
 use crate::store::{Change, PartitionRecord};
 
 impl MirrorTask {
@@ -148,6 +148,11 @@ impl MirrorTask {
             );
             return Err(AdminError::new(codes::INCONSISTENT_TOPIC_ID, message));
         }
+        let entries = topic.entries.clone();
+        for index in entries {
+            let entry = &mut self.entries[index as usize];
+            entry.gap_accepted = entry.machine.phase() == Phase::Stopped;
+        }
         self.restart_topic(name, changes);
         Ok(())
     }
@@ -226,6 +231,7 @@ impl MirrorTask {
                 machine: Machine::new(),
                 read_from: None,
                 reopen: false,
+                gap_accepted: false,
                 body: Body::Missing,
                 record: PartitionRecord::default(),
             });
