@@ -290,10 +290,14 @@ impl LogReader {
     }
 
     /// Where `epoch` ended here. `None` when no epoch at or below it is known.
+    ///
+    /// Never below the log start, also when that lies inside the first batch: the epochs know where
+    /// batches begin, a reader only what it can read.
     #[must_use]
     pub fn epoch_end(&self, epoch: LeaderEpoch) -> Option<EpochEnd> {
         let state = self.read_state();
-        state.epochs.end_offset_for(epoch, self.log_end())
+        let end = state.epochs.end_offset_for(epoch, self.log_end())?;
+        Some(EpochEnd { end_offset: end.end_offset.max(self.log_start()), ..end })
     }
 
     /// The epoch that was current at the log start (ListOffsets -2 and -4 answer with it).
