@@ -1,10 +1,9 @@
 //! Mapped files. All `unsafe` of this crate lives here.
 //!
 //! Owns address ranges, never file contents: a [`Mapping`] ends when its last holder ends, whatever
-//! became of the file. Any thread may hold one. It must never be written through by this process:
-//! the only writer is the kernel, receiving into a [`MappedTail`] past the published end; everything
-//! else that changes a file goes through `pwrite`, so that a failing disk is an error and not a
-//! signal.
+//! became of the file. Any thread may hold one. This process must never store through one: the only
+//! writer is the kernel, past the published end, by a socket receive into a [`MappedTail`] or by
+//! [`MappedTail::write`], so that a failing disk is an error and not a signal.
 #![allow(unsafe_code)]
 
 use std::fs::File;

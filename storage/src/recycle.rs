@@ -22,8 +22,8 @@
 //!   only the front arrived ends in old bytes and fails its checksum; if these bytes are the very ones that
 //!   were to come (the same batch had lain at the same place), it is the source's batch all the same.
 //!   After power loss single pages may be old: the same holds for each of them.
-//! - **No store through the mapping.** Scrubbing and zeroing are `pwrite`s: a failing disk is an
-//!   error, not a signal.
+//! - **No store of our own through the mapping.** The kernel writes, by `pwrite` or into the mapping at
+//!   our request: a failing disk is an error, not a signal.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};

@@ -68,14 +68,10 @@ impl Pending {
 
     /// Syncs this log's files. `false` when the log was deleted meanwhile.
     pub(crate) fn sync(&self, root: &Path) -> io::Result<bool> {
-        let synced = self.sync_files(root);
-        match synced {
+        match self.sync_files(root) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => {
-                self.reader.set_failed();
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -88,7 +84,7 @@ impl Pending {
         if self.has_records {
             for segment in &self.segments {
                 let active = segment.base() == self.entry.recovery.segment;
-                sync_segment(segment, &folder, active)?;
+                self.sync_segment(segment, &folder, active)?;
             }
         }
         if let Some(epochs) = &self.epochs {
@@ -96,6 +92,26 @@ impl Pending {
             self.epochs_written(epochs);
         } else if self.is_first || self.segments.len() > 1 {
             sync_folder(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Brings a segment's files to the device. The active one's indexes may lag: recovery makes the
+    /// missing entries again.
+    fn sync_segment(&self, segment: &Segment, folder: &Path, active: bool) -> io::Result<()> {
+        for file in SegmentFile::ALL {
+            let index = matches!(file, SegmentFile::OffsetIndex | SegmentFile::TimeIndex);
+            if active && index {
+                continue;
+            }
+            match File::open(file.path(folder, segment.base())) {
+                // What was lost is lost, whether or not the next sync reports success: only the
+                // failure to sync ends the log, not a full disk or a lack of descriptors before it.
+                Ok(opened) => opened.sync_data().inspect_err(|_| self.reader.set_failed())?,
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && file != SegmentFile::Log => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -115,7 +131,7 @@ impl Pending {
 }
 
 /// Syncs the logs of one directory; returns those of which the entries are true now. A log that
-/// cannot be synced is reported and takes no more writes; the others go on.
+/// cannot be synced is reported and keeps its old entry; the others go on.
 pub(crate) fn sync_logs(root: &Path, pending: Vec<Pending>) -> Vec<Pending> {
     if pending.len() > LOGS_SYNCED_EACH_MAX && sync_file_system(root, &pending).is_ok() {
         return pending;
@@ -143,23 +159,6 @@ fn sync_file_system(root: &Path, pending: &[Pending]) -> io::Result<()> {
     rustix::fs::syncfs(File::open(root)?)?;
     for log in pending {
         log.epochs.iter().for_each(|epochs| log.epochs_written(epochs));
-    }
-    Ok(())
-}
-
-/// Brings a segment's files to the device. The active one's indexes may lag: recovery makes the
-/// missing entries again.
-fn sync_segment(segment: &Segment, folder: &Path, active: bool) -> io::Result<()> {
-    for file in SegmentFile::ALL {
-        let index = matches!(file, SegmentFile::OffsetIndex | SegmentFile::TimeIndex);
-        if active && index {
-            continue;
-        }
-        match File::open(file.path(folder, segment.base())) {
-            Ok(opened) => opened.sync_data()?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && file != SegmentFile::Log => {}
-            Err(error) => return Err(error),
-        }
     }
     Ok(())
 }

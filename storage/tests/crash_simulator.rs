@@ -6,8 +6,9 @@
 //! removed and renamed ones perhaps back. What the storage said was durable must be there all the
 //! same.
 //!
-//! `LONGHAUL_SEED=n` runs one seed, `LONGHAUL_SEEDS=n` the first n.
-#![allow(clippy::unwrap_used)]
+//! `LONGHAUL_SEED=n` runs one seed and tells its steps, `LONGHAUL_SEEDS=n` runs n of them,
+//! `LONGHAUL_FIRST_SEED=n` starts elsewhere.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 #![expect(
     clippy::print_stderr,
     reason = "the seed of a broken run is for the person who repeats it"
@@ -39,7 +40,10 @@ fn what_was_published_and_synced_survives_every_crash() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seeds = match number("LONGHAUL_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("LONGHAUL_SEEDS").unwrap_or(SEEDS),
+        None => {
+            let first = number("LONGHAUL_FIRST_SEED").unwrap_or(0);
+            first..first + number("LONGHAUL_SEEDS").unwrap_or(SEEDS)
+        }
     };
     for seed in seeds {
         let told = TellSeed(seed);
@@ -460,10 +464,6 @@ impl Simulation {
         (self.log, self.storage) = (None, None);
         self.root = after;
         let storage = open_storage(self.root.path());
-        if std::env::var("LONGHAUL_SEED").is_ok() {
-            let _ = std::process::Command::new("rm").args(["-rf", "/tmp/lhsim"]).status();
-            common::copy_directory(self.root.path(), Path::new("/tmp/lhsim"));
-        }
         let (log, report) = storage.open_log(&partition(), settings()).unwrap();
         let reader = log.reader();
         let (start, end) = (reader.log_start().0, reader.log_end().0);
