@@ -35,7 +35,7 @@ enum LogCommand {
 
 #[derive(Debug, Args)]
 struct InspectArgs {
-    /// A data directory, a partition folder (<topic>-<number>), or for dump one .log file.
+    /// A data directory, a partition folder (TOPIC-NUMBER), or for dump one .log file.
     dir: PathBuf,
     /// Look inside batches too: decompress them and read every record.
     #[arg(long)]
