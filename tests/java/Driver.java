@@ -197,22 +197,26 @@ public final class Driver {
             }
             Thread.sleep(100);
         }
-        // A replica that has just come back is not in the in-sync set yet.
-        for (int round = 0; ; round++) {
+        // A replica that has just come back is not in the in-sync set yet, and brokers learn of an
+        // election one after the other.
+        for (int round = 0; round < 300; round++) {
             try {
                 admin(command).electLeaders(ElectionType.PREFERRED, Set.of(moved)).all().get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
-                return JSON.nullNode();
             } catch (java.util.concurrent.ExecutionException problem) {
-                if (problem.getCause() instanceof org.apache.kafka.common.errors.ElectionNotNeededException) {
-                    return JSON.nullNode();
-                }
-                if (round == 300 || !(problem.getCause()
-                        instanceof org.apache.kafka.common.errors.PreferredLeaderNotAvailableException)) {
+                if (!(problem.getCause() instanceof org.apache.kafka.common.errors.ElectionNotNeededException)
+                        && !(problem.getCause()
+                                instanceof org.apache.kafka.common.errors.PreferredLeaderNotAvailableException)) {
                     throw problem;
                 }
-                Thread.sleep(100);
             }
+            org.apache.kafka.common.Node now = admin(command).describeTopics(List.of(moved.topic())).allTopicNames()
+                    .get(TIMEOUT_SECONDS, TimeUnit.SECONDS).get(moved.topic()).partitions().get(moved.partition()).leader();
+            if (now != null && now.id() == leader) {
+                return JSON.nullNode();
+            }
+            Thread.sleep(100);
         }
+        throw new IllegalStateException(moved + " does not get broker " + leader + " as leader");
     }
 
     private static TopicPartition partition(JsonNode command) {
