@@ -19,10 +19,21 @@ pub(crate) struct Budget {
     mappings_max: usize,
     descriptors: AtomicUsize,
     mappings: AtomicUsize,
-    /// Segments that hold something, in the order of a clock's hand: a segment used since the hand
-    /// last passed goes round once more.
-    holders: Mutex<VecDeque<Weak<Segment>>>,
+    holders: Mutex<Holders>,
 }
+
+/// Segments that hold something, and some that no longer do.
+#[derive(Debug)]
+struct Holders {
+    /// In the order of a clock's hand: a segment used since the hand last passed goes round once
+    /// more.
+    clock: VecDeque<Weak<Segment>>,
+    /// So many segments, and those that hold nothing are forgotten.
+    sweep_at: usize,
+}
+
+/// Fewer segments are not worth a sweep.
+const SWEEP_SEGMENTS_MIN: usize = 1024;
 
 impl Budget {
     pub(crate) fn new(descriptors_max: usize, mappings_max: usize) -> Arc<Self> {
@@ -31,7 +42,7 @@ impl Budget {
             mappings_max: mappings_max.max(1),
             descriptors: AtomicUsize::new(0),
             mappings: AtomicUsize::new(0),
-            holders: Mutex::new(VecDeque::new()),
+            holders: Mutex::new(Holders { clock: VecDeque::new(), sweep_at: SWEEP_SEGMENTS_MIN }),
         })
     }
 
@@ -43,14 +54,14 @@ impl Budget {
     /// Releases others until one more of each fits, as far as others can be released: what is in
     /// use this moment stays, bounded by the operations in flight.
     pub(crate) fn make_room(&self) {
-        let mut steps = self.lock().len().saturating_mul(2);
+        let mut steps = self.lock().clock.len().saturating_mul(2);
         while self.is_full() && steps > 0 {
             steps -= 1;
-            let Some(holder) = self.lock().pop_front() else { return };
+            let Some(holder) = self.lock().clock.pop_front() else { return };
             if let Some(segment) = holder.upgrade()
                 && !segment.release_if_unused()
             {
-                self.lock().push_back(holder);
+                self.lock().clock.push_back(holder);
             }
         }
     }
@@ -62,7 +73,15 @@ impl Budget {
 
     /// Puts a segment that now holds something under the clock's hand.
     pub(crate) fn add_holder(&self, segment: &Arc<Segment>) {
-        self.lock().push_back(Arc::downgrade(segment));
+        let mut holders = self.lock();
+        if holders.clock.len() >= holders.sweep_at {
+            let stays = |holder: &Weak<Segment>| {
+                holder.upgrade().is_some_and(|segment| segment.stays_listed())
+            };
+            holders.clock.retain(stays);
+            holders.sweep_at = (holders.clock.len() * 2).max(SWEEP_SEGMENTS_MIN);
+        }
+        holders.clock.push_back(Arc::downgrade(segment));
     }
 
     pub(crate) fn mapping_made(&self) {
@@ -73,7 +92,7 @@ impl Budget {
         self.mappings.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Weak<Segment>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Holders> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,5 +122,29 @@ impl Deref for CountedFile {
 impl Drop for CountedFile {
     fn drop(&mut self) {
         self.budget.descriptors.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Offset;
+
+    #[test]
+    fn segments_that_come_and_go_are_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let budget = Budget::new(100_000, 100_000);
+        let lasting = Segment::new(Offset(0), 0);
+        File::create(folder.path().join(format!("{:020}.log", 0))).unwrap();
+        for number in 0..5 * SWEEP_SEGMENTS_MIN {
+            // One that ends, and one that is used, let go and used again.
+            let ending = Segment::new(Offset(0), 0);
+            ending.log_file(folder.path(), &budget).unwrap();
+            lasting.log_file(folder.path(), &budget).unwrap();
+            lasting.release();
+            let known = budget.lock().clock.len();
+            assert!(known <= SWEEP_SEGMENTS_MIN + 1, "{known} after {number}");
+        }
+        assert_eq!(budget.held(), (0, 0));
     }
 }

@@ -210,6 +210,10 @@ impl Log {
         if self.tail.stored == 0 && self.tail.mapped.is_none() {
             self.start_recycled(len_bytes)?;
         }
+        if self.tail.mapped.as_ref().is_some_and(|room| room.len_bytes() < len_bytes as usize) {
+            // A response larger than the recycled file.
+            self.unmap_tail()?;
+        }
         Ok(self.tail.mapped.clone().map_or(LandingTarget::Copy, LandingTarget::Mapped))
     }
 

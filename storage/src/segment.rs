@@ -268,10 +268,14 @@ impl Segment {
     pub(crate) fn release(&self) -> bool {
         let mut slot = self.lock();
         slot.release();
-        if slot.is_empty() {
-            slot.listed = false;
-        }
         slot.is_empty()
+    }
+
+    /// Whether the clock's hand still has to know the segment.
+    pub(crate) fn stays_listed(&self) -> bool {
+        let mut slot = self.lock();
+        slot.listed = !slot.is_empty();
+        slot.listed
     }
 
     /// The same for the clock's hand: a segment used since the hand last passed is spared once.

@@ -129,6 +129,10 @@ struct Registered {
 impl Storage {
     /// Locks and reads the directories; creates them if missing.
     pub fn open(config: StorageConfig) -> Result<Arc<Self>, OpenError> {
+        if config.directories.is_empty() {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "no log directory is given");
+            return Err(OpenError::Io { path: PathBuf::new(), source });
+        }
         let budget = Budget::new(config.descriptors_max, config.mappings_max);
         let recycle_bytes_max =
             config.recycle_bytes_max / u64::try_from(config.directories.len().max(1)).unwrap_or(1);

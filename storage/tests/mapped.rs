@@ -161,6 +161,24 @@ fn bytes_passed_over_after_a_refusal_do_not_move_the_tail() {
 }
 
 #[test]
+fn a_response_larger_than_the_recycled_file_is_written() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = recycling_storage(root.path());
+    stock_the_pool(&storage, 0);
+    let mut log = create(&storage, config());
+    let first = batch(0, 5, 0);
+    // A small announcement takes the recycled file, empty or not, and a larger one gives it up.
+    for large in [false, true] {
+        let target = log.prepare_landing(if large { 2 << 20 } else { ANNOUNCED }).unwrap();
+        assert_eq!(matches!(target, LandingTarget::Mapped(_)), !large);
+    }
+    log.land(&first, &ANY_EPOCH).unwrap();
+    log.finish_landing().unwrap();
+    log.close().unwrap();
+    assert_eq!(log_bytes(root.path()), first);
+}
+
+#[test]
 fn a_full_mapped_segment_is_cut_when_it_is_sealed() {
     let root = tempfile::tempdir().unwrap();
     let storage = recycling_storage(root.path());
