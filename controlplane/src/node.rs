@@ -63,7 +63,7 @@ pub fn run(config: &NodeConfig) -> Result<(), NodeError> {
     let stop = Arc::new(Notify::new());
     {
         let stop = stop.clone();
-        on_signals(move || stop.notify_one())?;
+        on_signals("ended at once; the next start recovers", move || stop.notify_one())?;
     }
     let node = Node::start(config)?;
     node.runtime.block_on(stop.notified());
@@ -372,11 +372,22 @@ fn own_cluster_id(store: &dyn Store, snapshot: &Snapshot) -> Result<String, Node
 
 /// Sets a flag at the first SIGTERM or SIGINT; a second signal ends the process at once.
 pub fn set_on_signal(flag: Arc<AtomicBool>) -> std::io::Result<()> {
-    on_signals(move || flag.store(true, Ordering::SeqCst))
+    on_signals("ended at once", move || flag.store(true, Ordering::SeqCst))
+}
+
+/// Lets the kernel send this process a SIGTERM when the thread that started it ends, however it does. One
+/// that has ended before this call is not noticed.
+pub fn end_with_parent() -> std::io::Result<()> {
+    use rustix::process::{Signal, set_parent_process_death_signal};
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    Ok(())
 }
 
 /// Calls `first` at the first signal, on a thread of its own; a second signal ends the process.
-fn on_signals(first: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+fn on_signals(
+    last_words: &'static str,
+    first: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = {
         let _inside = runtime.enter();
@@ -388,7 +399,7 @@ fn on_signals(first: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
             tracing::info!(signal, "stopping; a second signal ends the process at once");
             first();
             let signal = signals.next().await;
-            tracing::warn!(signal, "ended at once; the next start recovers");
+            tracing::warn!(signal, "{last_words}");
             std::process::exit(1);
         });
     })?;

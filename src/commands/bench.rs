@@ -3,7 +3,10 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use anyhow::Context;
 use bench::landing;
 use clap::{Args, Subcommand};
 
@@ -56,7 +59,9 @@ impl Landing {
             repeats: self.repeats,
             directory: self.directory,
         };
-        let report = landing::run(&options, &mut complain)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        controlplane::node::set_on_signal(stop.clone()).context("cannot listen for signals")?;
+        let report = landing::run(&options, &stop, &mut complain)?;
         let mut out = io::stdout().lock();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &report)?;

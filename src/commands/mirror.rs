@@ -6,13 +6,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use controlplane::client::{AdminClient, MirrorRow};
-use controlplane::config::read_properties;
+use controlplane::config::{MirrorConfig, read_properties};
 
 use crate::commands::complain;
 use crate::table::write_table;
-
-/// An error is cut to this many characters in tables, as the proposal's tool does.
-const ERROR_CHARS_MAX: usize = 80;
 
 /// Create mirrors, start topics, see how they are.
 #[derive(Debug, Subcommand)]
@@ -42,7 +39,8 @@ Examples:
   longhaul mirror describe --mirror orders --failed
   longhaul mirror describe --json
 
-SOURCE-OFFSET and LAG are '-' (null in JSON) while the source's end is not known.")]
+SOURCE-OFFSET and LAG are '-' (null in JSON) while the source's end is not known. CAUSE is there when a partition
+has something to tell: a fault, or a gap that was passed.")]
     Describe(Describe),
 }
 
@@ -111,6 +109,18 @@ pub(crate) struct Describe {
     connection: Connection,
 }
 
+/// The proposal's columns, and why.
+const STATE_HEADER: &[&str] = &[
+    "MIRROR",
+    "TOPIC",
+    "PARTITION",
+    "SOURCE-OFFSET",
+    "DESTINATION-OFFSET",
+    "LAG",
+    "STATE",
+    "CAUSE",
+];
+
 impl Mirror {
     /// Asks the node.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
@@ -133,7 +143,13 @@ impl Connection {
 impl Create {
     fn run(self, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         let properties = read_properties(&self.mirror_config)?;
+        // The node checks what is in the file; what it accepts without effect is told here.
+        let warnings = MirrorConfig::parse(&properties.iter().cloned().collect())
+            .map_or(Vec::new(), |config| config.warnings);
         self.connection.open()?.create_mirror(&self.mirror, properties)?;
+        for warning in warnings {
+            complain(&format!("note: {warning}"));
+        }
         writeln!(out, "Created mirror {}", self.mirror)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -145,12 +161,16 @@ impl Start {
             self.connection.open()?.start_topics(&self.mirror, self.topics, self.exclude)?;
         let mut code = ExitCode::SUCCESS;
         for refused in &started.refused {
-            complain(&format!("{}: {}", refused.topic, refused.message));
+            match refused.message.contains(&refused.topic) {
+                true => complain(&refused.message),
+                false => complain(&format!("{}: {}", refused.topic, refused.message)),
+            }
             code = ExitCode::from(1);
         }
         if !started.topics.is_empty() {
             let list = started.topics.join(", ");
-            writeln!(out, "Started {} mirror topic(s): {list}", started.topics.len())?;
+            let count = started.topics.len();
+            writeln!(out, "Started {count} topic{}: {list}", if count == 1 { "" } else { "s" })?;
         } else if started.refused.is_empty() {
             writeln!(out, "No topic matches yet; the patterns are kept for discovery")?;
         }
@@ -165,6 +185,9 @@ impl List {
             serde_json::to_writer_pretty(&mut *out, &mirrors)?;
             writeln!(out)?;
             return Ok(ExitCode::SUCCESS);
+        }
+        if mirrors.is_empty() {
+            complain("no mirrors yet; longhaul mirror create makes one");
         }
         let header = ["MIRROR", "TOPICS", "SOURCE-CLUSTER-ID", "SOURCE-BOOTSTRAP-SERVER"];
         let rows: Vec<_> = mirrors
@@ -185,6 +208,9 @@ impl Describe {
         for fault in &described.faults {
             complain(fault);
         }
+        if described.rows.is_empty() && !described.refused {
+            complain("no topic is mirrored yet; longhaul mirror start begins");
+        }
         let rows: Vec<_> = described
             .rows
             .into_iter()
@@ -197,16 +223,10 @@ impl Describe {
             let header = ["MIRROR", "TOPIC", "PARTITION", "RETRY", "ERROR"];
             write_table(out, &header, &rows.iter().map(failed_row).collect::<Vec<_>>())?;
         } else {
-            let header = [
-                "MIRROR",
-                "TOPIC",
-                "PARTITION",
-                "SOURCE-OFFSET",
-                "DESTINATION-OFFSET",
-                "LAG",
-                "STATE",
-            ];
-            write_table(out, &header, &rows.iter().map(state_row).collect::<Vec<_>>())?;
+            // The last column is there when there is something to tell.
+            let notes = rows.iter().any(|row| row.error_message.is_some());
+            let header = if notes { STATE_HEADER } else { &STATE_HEADER[..7] };
+            write_table(out, header, &rows.iter().map(state_row).collect::<Vec<_>>())?;
         }
         Ok(if described.refused { ExitCode::from(1) } else { ExitCode::SUCCESS })
     }
@@ -222,6 +242,7 @@ fn state_row(row: &MirrorRow) -> Vec<String> {
         row.destination_offset.to_string(),
         known(row.lag),
         row.state.clone(),
+        row.error_message.clone().unwrap_or_default(),
     ]
 }
 
@@ -230,12 +251,11 @@ fn failed_row(row: &MirrorRow) -> Vec<String> {
         ..0 => "NonRetryable".to_owned(),
         attempt => attempt.to_string(),
     };
-    let error = row.error_message.as_deref().unwrap_or("-");
     vec![
         row.mirror.clone(),
         row.topic.clone(),
         row.partition.to_string(),
         retry,
-        error.chars().take(ERROR_CHARS_MAX).collect(),
+        row.error_message.clone().unwrap_or_else(|| "-".to_owned()),
     ]
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use controlplane::config::NodeConfig;
 use tuning::limits::{self, Budgets};
@@ -32,11 +33,17 @@ pub(crate) struct Node {
     /// Where clients connect; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
+    /// End when the process that started this one ends: for tests and the demo
+    #[arg(long, hide = true)]
+    end_with_parent: bool,
 }
 
 impl Node {
     /// Runs it until a signal.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if self.end_with_parent {
+            controlplane::node::end_with_parent().context("cannot follow the parent's end")?;
+        }
         let mut config = match &self.config {
             Some(path) => NodeConfig::read(path)?,
             None => NodeConfig::default(),

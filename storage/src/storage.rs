@@ -55,7 +55,7 @@ pub enum OpenError {
     )]
     Locked(PathBuf),
     /// The directory cannot be used.
-    #[error("cannot use {path}: {source}")]
+    #[error("cannot use {path}: {source}{}", remedy(.source))]
     Io {
         /// The path.
         path: PathBuf,
@@ -494,6 +494,16 @@ struct ReaderStart {
     log_start: Offset,
     log_end: Offset,
     state: crate::reader::State,
+}
+
+/// What to change, where that is not plain from the system's words.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; this user needs write permission there, or another --data-dir"
+        }
+        _ => "",
+    }
 }
 
 fn at(path: &Path, source: io::Error) -> OpenError {

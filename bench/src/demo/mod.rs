@@ -231,7 +231,8 @@ fn report(out: &mut dyn Write, summary: &Summary) -> Result<(), DemoError> {
     say(
         out,
         &format!(
-            "{verdict}: {} records, {} in {seconds:.1} s ({:.0} MB/s); node {:.2} CPU s per GB, checking consumer served",
+            "{verdict}: {} records, {} in {seconds:.1} s ({:.0} MB/s); the node used {:.2} CPU seconds per GB, \
+             serving the consumer included",
             summary.records,
             size(summary.bytes),
             gigabytes * 1000.0 / seconds.max(0.001),

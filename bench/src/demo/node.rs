@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,11 +35,14 @@ impl DemoNode {
         let log = fs::File::create(folder.path().join("node.log"))
             .map_err(|error| DemoError::Io("cannot make the node's log file".to_owned(), error))?;
         let process = Command::new(program)
-            .args(["node", "--listen", &address.to_string(), "--data-dir"])
+            .args(["node", "--end-with-parent", "--listen", &address.to_string(), "--data-dir"])
             .arg(folder.path().join("data"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
+            // A Ctrl-C at the terminal is ours alone: the node would take our SIGTERM for the second
+            // signal, and end without a clean stop.
+            .process_group(0)
             .spawn()
             .map_err(|error| DemoError::Io(format!("cannot start {}", program.display()), error))?;
         let mut node = Self { program: program.to_owned(), folder, address, process };

@@ -17,6 +17,7 @@ mod tokio_peer;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dataplane::ring::RingError;
@@ -70,6 +71,21 @@ pub enum BenchError {
     /// The log could not be read back.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// Not enough room for the logs.
+    #[error(
+        "{directory} has {free} MB free, the benchmark needs {needed} MB: choose a smaller --size, or another --directory"
+    )]
+    Room {
+        /// Where the logs were to go.
+        directory: PathBuf,
+        /// What is free, in MB of 10^6 bytes.
+        free: u64,
+        /// What is needed.
+        needed: u64,
+    },
+    /// The operator ended it.
+    #[error("interrupted")]
+    Interrupted,
     /// What was landed is not what was sent.
     #[error("the benchmark went wrong: {0}")]
     Wrong(String),
@@ -81,8 +97,13 @@ impl BenchError {
     }
 }
 
-/// Runs the benchmark; `progress` hears a line for each run.
-pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report, BenchError> {
+/// Runs the benchmark; `progress` hears a line for each run. `stop` ends it after the run under way.
+pub fn run(
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report, BenchError> {
+    check_room(options)?;
     let stream = Arc::new(Stream::prepare(options.size_bytes));
     let directory = tempfile::Builder::new()
         .prefix("longhaul-landing-")
@@ -92,6 +113,9 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report, 
     let mut bench = Bench::new(&stream, directory.path())?;
     for repeat in 0..options.repeats.max(1) {
         for way in &mut ways {
+            if stop.load(Ordering::Relaxed) {
+                return Err(BenchError::Interrupted);
+            }
             let run = bench.measure(way.way)?;
             progress(&format!(
                 "run {} of {}: {:<14} {:.2} GB/s, {:.3} CPU s/GB",
@@ -106,6 +130,19 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report, 
     }
     let runs: Vec<WayRuns> = ways.into_iter().map(|way| way.runs).collect();
     Ok(Report::new(stream.record_bytes(), options.repeats, &runs))
+}
+
+/// A run leaves its log behind until the next has taken its segments over: twice the size.
+fn check_room(options: &Options) -> Result<(), BenchError> {
+    let room = rustix::fs::statvfs(&options.directory)
+        .map_err(|error| BenchError::io("use the directory for the logs", error.into()))?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let needed = options.size_bytes.saturating_mul(2);
+    if free >= needed {
+        return Ok(());
+    }
+    let directory = options.directory.clone();
+    Err(BenchError::Room { directory, free: free / 1_000_000, needed: needed / 1_000_000 })
 }
 
 /// A way of receiving.
@@ -311,7 +348,7 @@ mod tests {
         let options =
             Options { size_bytes: 64 << 20, repeats: 2, directory: directory.path().to_owned() };
         let mut lines = 0;
-        let report = run(&options, &mut |_| lines += 1).unwrap();
+        let report = run(&options, &AtomicBool::new(false), &mut |_| lines += 1).unwrap();
         assert_eq!(lines, report.ways.len() * 2);
         for way in &report.ways {
             assert!(way.gigabytes_per_second.min > 0.0, "{way:?}");

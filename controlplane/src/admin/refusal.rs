@@ -43,8 +43,7 @@ pub(super) fn change(node: &Node, topic: &str, change: Change) -> (KafkaError, S
     let said = match &first.mirror {
         Some(mirror) => format!(
             "topic {topic} is read-only: mirror {mirror} copies it from its source, and it \
-             {why_not}. To change it here, promote it first: longhaul mirror stop --mirror \
-             {mirror} --topics {topic}",
+             {why_not}. This version of Longhaul cannot promote a mirror topic to a writable one",
             mirror = mirror.name
         ),
         None => format!("topic {topic} belongs to this node itself and cannot be changed"),

@@ -40,6 +40,14 @@ pub enum AdminClientError {
         /// The node's words.
         message: String,
     },
+    /// Nobody listens there.
+    #[error("{0}; is a node running there? --bootstrap-server names it")]
+    NoNode(ClientError),
+    /// Somebody else's broker.
+    #[error(
+        "{0} speaks Kafka's protocol but is no Longhaul node; --bootstrap-server names the node, not the source"
+    )]
+    OtherBroker(Address),
     /// No thread for the connection.
     #[error("cannot start: {0}")]
     Runtime(#[from] std::io::Error),
@@ -142,12 +150,16 @@ impl AdminClient {
         let mut failed = None;
         for address in &addresses {
             match runtime.block_on(Connection::open(address, &settings)) {
-                Ok(connection) => return Ok(Self { runtime, connection }),
-                Err(error) => failed = Some(error),
+                Ok(connection) if is_node(&connection) => return Ok(Self { runtime, connection }),
+                Ok(_) => failed = Some(AdminClientError::OtherBroker(address.clone())),
+                Err(error @ ClientError::Connect { .. }) => {
+                    failed = Some(AdminClientError::NoNode(error));
+                }
+                Err(error) => failed = Some(error.into()),
             }
         }
         // A list is never empty.
-        Err(failed.unwrap_or_else(|| ClientError::NoBroker(bootstrap.to_owned())).into())
+        Err(failed.unwrap_or_else(|| ClientError::NoBroker(bootstrap.to_owned()).into()))
     }
 
     /// CreateClusterMirror.
@@ -234,6 +246,11 @@ impl AdminClient {
         let answer = self.runtime.block_on(asked)?;
         A::decode(&answer).map_err(|error| self.connection.malformed(what, error).into())
     }
+}
+
+/// Whether the peer speaks KIP-1279's requests: a broker that does not would only hang up on them.
+fn is_node(connection: &Connection) -> bool {
+    connection.versions().span(ListClusterMirrorsRequest::API_KEY.0).is_some()
 }
 
 fn accepted(head: ResponseHead) -> Result<(), AdminClientError> {

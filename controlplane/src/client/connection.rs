@@ -327,6 +327,10 @@ async fn connect_tcp(
     for candidate in resolved {
         match TcpStream::connect(candidate).await.and_then(|stream| tune(stream, settings)) {
             Ok(stream) => return Ok(stream),
+            // The address is in the message already, unless a name was resolved to it.
+            Err(error) if candidate.to_string() == address.to_string() => {
+                cause = error.to_string();
+            }
             Err(error) => cause = format!("{error} ({candidate})"),
         }
     }

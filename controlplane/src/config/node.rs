@@ -381,7 +381,7 @@ fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> NodeConfigE
 /// Turns "unknown field `x`, expected one of `a`, `b`" into a sentence with the nearest key.
 fn explain(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `") else {
-        return message.to_owned();
+        return plain_types(message);
     };
     let mut quoted = rest.split('`').step_by(2);
     let unknown = quoted.next().unwrap_or_default();
@@ -390,6 +390,19 @@ fn explain(message: &str) -> String {
         Some(meant) => format!("unknown key {unknown:?}; did you mean {meant:?}?"),
         None => format!("unknown key {unknown:?}; the keys here are {}", expected.join(", ")),
     }
+}
+
+/// Rust's names of types in the reader's words.
+fn plain_types(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "u16" | "u32" | "u64" | "usize" => "a whole number, not negative",
+        "i32" | "i64" => "a whole number",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 #[cfg(test)]

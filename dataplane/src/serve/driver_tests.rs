@@ -362,7 +362,7 @@ fn writes_are_refused_with_one_final_error() {
             if version >= 8 {
                 let message = partition.error_message.as_ref().expect("a reason").to_string();
                 assert!(message.contains("mirror west"), "{message}");
-                assert!(message.contains("longhaul mirror stop --mirror west"), "{message}");
+                assert!(message.contains("mirror west copies it"), "{message}");
             }
         }
     }

@@ -63,8 +63,8 @@ fn reason(topic: &TopicKey, table: &PartitionTable) -> (i16, Option<Arc<str>>) {
     };
     let message = match &partition.mirror {
         Some(mirror) => format!(
-            "topic {name} is read-only: mirror {mirror} copies it from its source. To write to it \
-             here, promote it first: longhaul mirror stop --mirror {mirror} --topics {name}",
+            "topic {name} is read-only: mirror {mirror} copies it from its source. Write to the \
+             source: this version of Longhaul cannot promote a mirror topic to a writable one",
             mirror = mirror.name
         ),
         None => format!("topic {name} is read-only: this node serves mirrored topics"),

@@ -130,7 +130,7 @@ async fn changes_are_refused_with_a_reason_that_names_the_mirror() {
     let answer = scene.ask(6, &request).await;
     for refused in &answer.responses {
         assert_eq!(refused.error_code, 44);
-        assert!(refused.error_message.as_ref().unwrap().contains("--mirror eu --topics orders"));
+        assert!(refused.error_message.as_ref().unwrap().contains("mirror eu copies it"));
     }
 
     let request = CreatePartitionsRequest::default().with_topics(vec![
