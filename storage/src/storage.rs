@@ -27,6 +27,9 @@ use crate::sync::{Pending, sync_logs};
 use crate::truncation::Doomed;
 use crate::{Offset, TopicId, TopicPartition};
 
+/// Holds, below the private folder, partition folders that lost their metadata.
+const ASIDE_FOLDER: &str = "set-aside";
+
 /// Ends the name of a folder that is being deleted.
 const DELETED_SUFFIX: &str = "-delete";
 
@@ -140,7 +143,7 @@ impl Storage {
         let mut logs = HashMap::new();
         for (number, path) in config.directories.iter().enumerate() {
             let directory = open_directory(path, &budget, recycle_bytes_max)?;
-            remove_unmade(&directory).map_err(|error| at(path, error))?;
+            set_unmade_aside(&directory).map_err(|error| at(path, error))?;
             let found = find_partitions(path).map_err(|error| at(path, error))?;
             directory.checkpoint.retain(|partition| found.contains_key(partition));
             for (partition, topic_id) in found {
@@ -568,9 +571,11 @@ fn remove_leftovers(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes partitions whose creation did not reach the device before power was lost: they have a name,
-/// no topic id, and nothing that was ever synced. Whoever made them makes them again.
-fn remove_unmade(directory: &Directory) -> io::Result<()> {
+/// Sets folders aside that were made just before power was lost: neither their metadata nor a
+/// checkpoint reached the disk, so nothing in them was ever called durable, and whoever wanted the
+/// partition makes it again. They are moved, not removed: that both were lost may also be damage.
+fn set_unmade_aside(directory: &Directory) -> io::Result<()> {
+    let aside = directory.root.join(PRIVATE_FOLDER).join(ASIDE_FOLDER);
     for entry in fs::read_dir(&directory.root)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -578,8 +583,12 @@ fn remove_unmade(directory: &Directory) -> io::Result<()> {
         if directory.checkpoint.entry(&partition).is_none()
             && is_partition_metadata_lost(&entry.path())
         {
-            tracing::warn!(%partition, "made just before power was lost: removed");
-            fs::remove_dir_all(entry.path())?;
+            fs::create_dir_all(&aside)?;
+            let free = (0..).map(|number| aside.join(format!("{partition}.{number}")));
+            let target = free.take(usize::from(u16::MAX)).find(|path| !path.exists());
+            let target = target.ok_or_else(|| io::Error::other("too many folders set aside"))?;
+            tracing::warn!(%partition, moved_to = %target.display(), "made just before power was lost");
+            fs::rename(entry.path(), target)?;
         }
     }
     Ok(())
