@@ -473,7 +473,7 @@ impl LogReader {
         end: u64,
         visit: impl FnMut(u64, &BatchInfo) -> ControlFlow<B>,
     ) -> Result<Option<B>, LookupError> {
-        let file = segment.log_file(&self.folder(), &self.budget)?;
+        let file = segment.readable_log_file(&self.folder(), &self.budget)?;
         Ok(scan_headers(&file, position, end, visit)?)
     }
 
@@ -493,7 +493,7 @@ impl LogReader {
                 (None, None)
             }
         };
-        let file = segment.index_file(&self.folder(), &self.budget)?;
+        let file = segment.readable_index_file(&self.folder(), &self.budget)?;
         let entries = match entries {
             Some(entries) => entries,
             None => entries_in::<OffsetEntry>(file.metadata()?.len()),

@@ -164,6 +164,43 @@ impl Segment {
         self.file(folder, budget, SegmentFile::OffsetIndex)
     }
 
+    /// The segment's log file for someone who only reads it.
+    pub(crate) fn readable_log_file(
+        self: &Arc<Self>,
+        folder: &Path,
+        budget: &Arc<Budget>,
+    ) -> Result<Arc<CountedFile>, SegmentError> {
+        self.readable_file(folder, budget, SegmentFile::Log)
+    }
+
+    /// The segment's offset index for someone who only reads it.
+    pub(crate) fn readable_index_file(
+        self: &Arc<Self>,
+        folder: &Path,
+        budget: &Arc<Budget>,
+    ) -> Result<Arc<CountedFile>, SegmentError> {
+        self.readable_file(folder, budget, SegmentFile::OffsetIndex)
+    }
+
+    /// A volume that turned read-only still gives what it has. Such a descriptor is not kept: the
+    /// log's owner must get the error that names the cause, and a usable one once it is gone.
+    fn readable_file(
+        self: &Arc<Self>,
+        folder: &Path,
+        budget: &Arc<Budget>,
+        which: SegmentFile,
+    ) -> Result<Arc<CountedFile>, SegmentError> {
+        match self.file(folder, budget, which) {
+            Err(SegmentError::Io(error))
+                if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem =>
+            {
+                let file = std::fs::File::open(which.path(folder, self.base))?;
+                Ok(Arc::new(CountedFile::new(file, budget)))
+            }
+            outcome => outcome,
+        }
+    }
+
     fn file(
         self: &Arc<Self>,
         folder: &Path,
@@ -229,7 +266,7 @@ impl Segment {
                 return Ok(cut(Arc::clone(mapping)));
             }
         }
-        let file = self.log_file(folder, budget)?;
+        let file = self.readable_log_file(folder, budget)?;
         budget.make_room();
         let capacity = usize::try_from(capacity_bytes.max(range.end)).unwrap_or(usize::MAX);
         let mapping = self.fill(budget, |slot| {

@@ -98,7 +98,7 @@ impl LogReader {
         info: &BatchInfo,
         look: impl FnOnce(&[u8]) -> Result<Option<TimestampOffset>, E>,
     ) -> Result<Option<TimestampOffset>, LookupError> {
-        let file = segment.log_file(&self.folder(), self.budget())?;
+        let file = segment.readable_log_file(&self.folder(), self.budget())?;
         let mut batch = vec![0; info.size_bytes as usize];
         read_exact_at(&file, &mut batch, position)?;
         look(&batch).map_err(|error| LookupError::Io(std::io::Error::other(error)))
@@ -133,7 +133,7 @@ impl LogReader {
     /// For a segment without time index entries: old messages have no time, or the file was lost.
     fn largest_by_scan(&self, segment: &Arc<Segment>) -> Result<Option<TimeEntry>, LookupError> {
         let mut largest: Option<TimeEntry> = None;
-        let file = segment.log_file(&self.folder(), self.budget())?;
+        let file = segment.readable_log_file(&self.folder(), self.budget())?;
         scan_headers(&file, 0, segment.len_bytes(), |_, info| {
             if info.max_timestamp > largest.map_or(-1, |largest| largest.timestamp_ms) {
                 let relative = u32::try_from(info.last_offset.0 - segment.base().0);
