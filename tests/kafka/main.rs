@@ -10,6 +10,8 @@ mod crash;
 mod disturbances;
 mod groups;
 mod history;
+mod host;
+mod mount;
 mod protocol;
 mod raw;
 mod read_only;

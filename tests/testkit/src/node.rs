@@ -15,8 +15,8 @@ use crate::process::{Finished, free_port, run, spawn, wait_until};
 pub struct NodeOptions {
     /// Lines of the TOML configuration.
     pub config: String,
-    /// The data directory; one in the node's own folder when not set.
-    pub data: Option<PathBuf>,
+    /// Data directories; one in the node's own folder when there is none.
+    pub data: Vec<PathBuf>,
     /// Program and arguments that start the node, e.g. under a limit.
     pub under: Vec<String>,
 }
@@ -81,10 +81,17 @@ impl Node {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The data directory: partition folders lie directly in it.
+    /// The first data directory: partition folders lie directly in it.
     #[must_use]
     pub fn data(&self) -> PathBuf {
-        self.options.data.clone().unwrap_or_else(|| self.folder.path().join("data"))
+        self.all_data().swap_remove(0)
+    }
+
+    fn all_data(&self) -> Vec<PathBuf> {
+        match self.options.data.as_slice() {
+            [] => vec![self.folder.path().join("data")],
+            several => several.to_vec(),
+        }
     }
 
     /// The node's folder, for files of the test's own.
@@ -123,7 +130,7 @@ impl Node {
         self.runs += 1;
         let log = fs::File::create(self.log_file()).expect("the node's log file");
         let errors = log.try_clone().expect("a second handle");
-        let (config, data) = (self.folder.path().join("node.toml"), self.data());
+        let (config, data) = (self.folder.path().join("node.toml"), self.all_data());
         let listen = self.address();
         let binary = self.binary.display().to_string();
         let mut start = self.options.under.clone();
@@ -133,8 +140,7 @@ impl Node {
                 .args(&start[1..])
                 .args(["node", "--listen", &listen, "--config"])
                 .arg(&config)
-                .arg("--data-dir")
-                .arg(&data)
+                .args(data.iter().flat_map(|one| [Path::new("--data-dir"), one]))
                 .stdin(Stdio::null())
                 .stdout(log)
                 .stderr(errors);
