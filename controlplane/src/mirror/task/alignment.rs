@@ -212,7 +212,8 @@ impl MirrorTask {
         if !self.config.accept_divergence {
             let message = format!(
                 "diverged at offset {} ({how}), {dropped} records beyond would have to be dropped; \
-                 set mirror.support.unclean.leader.election=true to accept",
+                 only a mirror \
+                 created with mirror.support.unclean.leader.election=true accepts that",
                 common.offset
             );
             self.stop(index, &message, changes);
