@@ -12,7 +12,7 @@
 //! - A *catch-up* lane serves cursors that are behind, without a session, with many requests out.
 //!   Without one, the tail lane serves everybody.
 //!
-//! Everything but [`driver`] is free of input, output and clocks.
+//! Everything but `driver` is free of input, output and clocks.
 
 mod cursor;
 mod desk;

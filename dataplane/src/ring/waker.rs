@@ -31,7 +31,7 @@ impl Waker {
     ///
     /// What the caller wrote before is seen by the ring's thread after it returns from `wait`: either
     /// this call finds no wake pending and causes one, or the pending one is not yet taken note of,
-    /// and [`Waker::take`] comes after.
+    /// and `Waker::take` comes after.
     pub fn wake(&self) {
         if self.shared.pending.swap(true, Ordering::AcqRel) {
             return;
