@@ -1,6 +1,7 @@
 //! The files themselves, side by side.
 
 use std::fs;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,15 +13,33 @@ use crate::{Cluster, Driver, Node};
 /// When the folder cannot be read.
 #[must_use]
 pub fn log_bytes(folder: &Path) -> Vec<u8> {
+    log_bytes_from(folder, 0)
+}
+
+/// The same without the first `skipped` bytes.
+///
+/// # Panics
+/// When the folder cannot be read.
+#[must_use]
+pub fn log_bytes_from(folder: &Path, skipped: usize) -> Vec<u8> {
     let mut names: Vec<_> = fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .map(|entry| entry.expect("a directory entry").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
         .collect();
     names.sort();
+    let mut skip = u64::try_from(skipped).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     for name in names {
-        bytes.extend(fs::read(&name).expect("a segment file"));
+        let length = fs::metadata(&name).expect("a segment file").len();
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        let mut file = fs::File::open(&name).expect("a segment file");
+        file.seek(SeekFrom::Start(skip)).expect("a position in it");
+        file.read_to_end(&mut bytes).expect("a segment's bytes");
+        skip = 0;
     }
     bytes
 }

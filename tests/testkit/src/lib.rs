@@ -14,7 +14,7 @@ mod process;
 mod tools;
 
 pub use cluster::{Cluster, ClusterOptions, Version};
-pub use compare::{assert_logs_equal, log_bytes, wait_for_equal_ends};
+pub use compare::{assert_logs_equal, log_bytes, log_bytes_from, wait_for_equal_ends};
 pub use door::Door;
 pub use driver::{Consumed, Driver, DriverError};
 pub use node::{Node, NodeOptions, Row};
