@@ -7,11 +7,18 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::budget::Budget;
+
+/// Longest range that [`Mapping::zero`] takes.
+pub(crate) const ZEROED_AT_ONCE_MAX: usize = 64 * 1024;
+
+/// Ranges written by one call: half of what the kernel takes.
+const RANGES_AT_ONCE_MAX: usize = 512;
 
 /// A mapped segment file, or memory that stands in for one.
 #[derive(Debug)]
@@ -59,6 +66,41 @@ impl Mapping {
             Memory::File(raw) => raw.advise(Advice::PopulateWrite),
             Memory::Heap(_) => Ok(()),
         }
+    }
+
+    /// Overwrites ranges of a writable mapping with zeros, by the kernel as
+    /// [`MappedTail::write`] does. `false` when not all of them could be written.
+    ///
+    /// The caller knows that no one reads them and no receive is in flight.
+    pub(crate) fn zero(&self, ranges: &[Range<usize>]) -> bool {
+        static ZEROS: [u8; ZEROED_AT_ONCE_MAX] = [0; ZEROED_AT_ONCE_MAX];
+        let Memory::File(raw) = &self.memory else { return false };
+        let mut from = Vec::with_capacity(RANGES_AT_ONCE_MAX);
+        let mut to = Vec::with_capacity(RANGES_AT_ONCE_MAX);
+        for group in ranges.chunks(RANGES_AT_ONCE_MAX) {
+            from.clear();
+            to.clear();
+            for range in group {
+                if range.len() > ZEROED_AT_ONCE_MAX || range.end > raw.len() {
+                    return false;
+                }
+                let zeros = ZEROS.as_ptr().cast_mut().cast();
+                from.push(libc::iovec { iov_base: zeros, iov_len: range.len() });
+                let start = raw.as_mut_ptr().wrapping_add(range.start).cast();
+                to.push(libc::iovec { iov_base: start, iov_len: range.len() });
+            }
+            let count = group.len() as libc::c_ulong;
+            // SAFETY: the kernel reads zeros that are never written and writes ranges that were
+            // checked to lie inside the mapping, which `self` keeps alive.
+            let written = unsafe {
+                libc::process_vm_writev(libc::getpid(), from.as_ptr(), count, to.as_ptr(), count, 0)
+            };
+            let wanted = group.iter().map(ExactSizeIterator::len).sum();
+            if !usize::try_from(written).is_ok_and(|written| written == wanted) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Bytes of address space.
@@ -256,6 +298,25 @@ mod tests {
         let mut expected = vec![0xff; 64 * 1024];
         expected[4090..4151].fill(1);
         expected[65_530..].fill(2);
+        assert!(bytes == expected);
+    }
+
+    #[test]
+    fn zeroing_ranges_touches_nothing_else() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[0xff; 200 * 1024]).unwrap();
+        let budget = Budget::new(8, 8);
+        let mapping = Mapping::writable(&file, 200 * 1024, &budget).unwrap();
+        let mut ranges: Vec<_> = (0..1500).map(|number| number * 100..number * 100 + 61).collect();
+        ranges.push(150_000..200 * 1024);
+        assert!(mapping.zero(&ranges));
+        let beyond = 200 * 1024 - 5..200 * 1024 + 1;
+        assert!(!mapping.zero(std::slice::from_ref(&beyond)), "beyond the mapping");
+        let mut bytes = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        let mut expected = vec![0xff; 200 * 1024];
+        ranges.into_iter().for_each(|range| expected[range].fill(0));
         assert!(bytes == expected);
     }
 

@@ -28,16 +28,16 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::batch::HEADER_BYTES_MAX;
 use crate::budget::{Budget, CountedFile};
 use crate::checkpoint::PRIVATE_FOLDER;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, ZEROED_AT_ONCE_MAX};
 use crate::scan::scan_headers;
-use crate::segment::{Ended, SEGMENT_BYTES_LIMIT, write_all_at};
+use crate::segment::{Ended, SEGMENT_BYTES_LIMIT};
 
 /// The pool's folder, inside our own.
 const FOLDER: &str = "recycled";
@@ -45,11 +45,8 @@ const FOLDER: &str = "recycled";
 /// Smaller segments are not worth the work.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 
-/// Headers closer together than this are zeroed with what is between them: one write for many.
-const SCRUB_GAP_BYTES: u64 = 4096;
-
-/// Most bytes zeroed by one write.
-const SCRUB_STEP_BYTES: usize = 64 * 1024;
+/// Headers closer together than this are zeroed with what is between them: one range for many.
+const SCRUB_GAP_BYTES: usize = 2048;
 
 /// A file that is ready to be received into.
 #[derive(Debug)]
@@ -192,7 +189,7 @@ impl RecyclePool {
             };
             let path = self.folder.join(format!("{number:020}"));
             let made = File::options().read(true).write(true).create_new(true).open(&path);
-            let made = made.and_then(|file| self.map(&path, file, capacity_bytes));
+            let made = made.and_then(|file| self.map(&path, file, capacity_bytes, &[]));
             match made {
                 Ok(ready) => self.lock().ready.push(ready),
                 Err(error) => {
@@ -206,17 +203,27 @@ impl RecyclePool {
 
     fn scrub_and_map(&self, retired: &Retired) -> io::Result<ReadyFile> {
         let file = OpenOptions::new().read(true).write(true).open(&retired.path)?;
-        scrub(&file, retired.len_bytes)?;
-        self.map(&retired.path, file, retired.capacity_bytes)
+        let headers = headers_of(&file, retired.len_bytes)?;
+        self.map(&retired.path, file, retired.capacity_bytes, &headers)
     }
 
-    /// Allocates, syncs and maps a file, with all its pages present.
-    fn map(&self, path: &Path, file: File, capacity_bytes: u64) -> io::Result<ReadyFile> {
+    /// Allocates, scrubs, syncs and maps a file, with all its pages present.
+    fn map(
+        &self,
+        path: &Path,
+        file: File,
+        capacity_bytes: u64,
+        headers: &[Range<usize>],
+    ) -> io::Result<ReadyFile> {
         // Blocks for the whole length: a receive into a hole would fail when the disk is full.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, capacity_bytes)?;
-        file.sync_data()?;
         let len = usize::try_from(capacity_bytes).unwrap_or(usize::MAX);
         let mapping = Mapping::writable(&file, len, &self.budget)?;
+        // A small `pwrite` for each header would cost more than all the rest.
+        if !mapping.zero(headers) {
+            return Err(io::Error::other("old batch headers could not be overwritten"));
+        }
+        file.sync_data()?;
         // Dirties every page: if the file waits for long the kernel writes it once for nothing.
         // Without it each page costs a fault when it is received into.
         mapping.populate()?;
@@ -248,31 +255,22 @@ fn is_free(ended: &mut Ended) -> bool {
     true
 }
 
-/// Overwrites every batch header with zeros.
-fn scrub(file: &File, len_bytes: u64) -> io::Result<()> {
-    let mut range = 0..0;
-    let failed = scan_headers(file, 0, len_bytes, |position, info| {
-        let header_end = position + u64::from(info.size_bytes).min(HEADER_BYTES_MAX as u64);
-        let far = position > range.end + SCRUB_GAP_BYTES;
-        let long = header_end - range.start > SCRUB_STEP_BYTES as u64;
-        if far || long {
-            if let Err(error) = zero(file, range.clone()) {
-                return ControlFlow::Break(error);
+/// Where the batch headers are, those close together in one range.
+fn headers_of(file: &File, len_bytes: u64) -> io::Result<Vec<Range<usize>>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    scan_headers(file, 0, len_bytes, |position, info| {
+        let position = position as usize;
+        let header_end = position + (info.size_bytes as usize).min(HEADER_BYTES_MAX);
+        match ranges.last_mut() {
+            Some(last)
+                if position <= last.end + SCRUB_GAP_BYTES
+                    && header_end - last.start <= ZEROED_AT_ONCE_MAX =>
+            {
+                last.end = header_end;
             }
-            range.start = position;
+            _ => ranges.push(position..header_end),
         }
-        range.end = header_end;
-        ControlFlow::Continue(())
+        ControlFlow::<()>::Continue(())
     })?;
-    match failed {
-        Some(error) => Err(error),
-        None => zero(file, range),
-    }
-}
-
-/// Overwrites a range of at most [`SCRUB_STEP_BYTES`] with zeros.
-fn zero(file: &File, range: std::ops::Range<u64>) -> io::Result<()> {
-    static ZEROS: [u8; SCRUB_STEP_BYTES] = [0; SCRUB_STEP_BYTES];
-    let len = usize::try_from(range.end - range.start).unwrap_or(0).min(SCRUB_STEP_BYTES);
-    write_all_at(file, &ZEROS[..len], range.start)
+    Ok(ranges)
 }

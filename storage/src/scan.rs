@@ -13,6 +13,9 @@ use crate::segment::read_at;
 /// Bytes read at once: an index interval and some more, so that a look-up is one read.
 const CHUNK_BYTES: usize = 8 * 1024;
 
+/// Bytes read where batches are longer than a chunk, so that the next header is not in it either.
+const HEADER_CHUNK_BYTES: usize = 256;
+
 /// What was stored was checked against the log's own limit then.
 const STORED: BatchLimits = BatchLimits { batch_bytes_max: i32::MAX as u32 };
 
@@ -27,10 +30,11 @@ pub(crate) fn scan_headers<B>(
     let mut chunk = [0; CHUNK_BYTES];
     let (mut chunk_start, mut chunk_len) = (position, 0u64);
     let mut position = position;
+    let mut chunk_bytes = CHUNK_BYTES;
     while position < end {
         let header_end = (position + HEADER_BYTES_MAX as u64).min(end);
         if position < chunk_start || header_end > chunk_start + chunk_len {
-            let wanted = usize::try_from(end - position).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+            let wanted = usize::try_from(end - position).unwrap_or(chunk_bytes).min(chunk_bytes);
             chunk_start = position;
             chunk_len = read_at(file, &mut chunk[..wanted], position)? as u64;
         }
@@ -48,6 +52,8 @@ pub(crate) fn scan_headers<B>(
         if let ControlFlow::Break(found) = visit(position, &info) {
             return Ok(Some(found));
         }
+        let long = info.size_bytes as usize > CHUNK_BYTES;
+        chunk_bytes = if long { HEADER_CHUNK_BYTES } else { CHUNK_BYTES };
         position = next;
     }
     Ok(None)
