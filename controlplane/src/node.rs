@@ -375,12 +375,14 @@ pub fn set_on_signal(flag: Arc<AtomicBool>) -> std::io::Result<()> {
     on_signals("ended at once", move || flag.store(true, Ordering::SeqCst))
 }
 
-/// Lets the kernel send this process a SIGTERM when the thread that started it ends, however it does. One
-/// that has ended before this call is not noticed.
-pub fn end_with_parent() -> std::io::Result<()> {
-    use rustix::process::{Signal, set_parent_process_death_signal};
+/// Lets the kernel send this process a SIGTERM when the thread that started it ends, however it does.
+/// `parent` is the process that thread belongs to; an error when it has ended already.
+pub fn end_with_parent(parent: u32) -> std::io::Result<()> {
+    use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    Ok(())
+    // A parent that ended before that call sends nothing any more.
+    let still_there = i32::try_from(parent).is_ok_and(|parent| getppid() == Pid::from_raw(parent));
+    if still_there { Ok(()) } else { Err(std::io::Error::other("it has ended already")) }
 }
 
 /// Calls `first` at the first signal, on a thread of its own; a second signal ends the process.

@@ -33,16 +33,17 @@ pub(crate) struct Node {
     /// Where clients connect; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// End when the process that started this one ends: for tests and the demo
-    #[arg(long, hide = true)]
-    end_with_parent: bool,
+    /// End when the process of this id, which started this one, ends: for tests and the demo
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with_parent: Option<u32>,
 }
 
 impl Node {
     /// Runs it until a signal.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        if self.end_with_parent {
-            controlplane::node::end_with_parent().context("cannot follow the parent's end")?;
+        if let Some(parent) = self.end_with_parent {
+            controlplane::node::end_with_parent(parent)
+                .context("cannot follow the parent's end")?;
         }
         let mut config = match &self.config {
             Some(path) => NodeConfig::read(path)?,

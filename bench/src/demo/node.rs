@@ -35,7 +35,8 @@ impl DemoNode {
         let log = fs::File::create(folder.path().join("node.log"))
             .map_err(|error| DemoError::Io("cannot make the node's log file".to_owned(), error))?;
         let process = Command::new(program)
-            .args(["node", "--end-with-parent", "--listen", &address.to_string(), "--data-dir"])
+            .args(["node", "--end-with-parent", &std::process::id().to_string()])
+            .args(["--listen", &address.to_string(), "--data-dir"])
             .arg(folder.path().join("data"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
