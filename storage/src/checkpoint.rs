@@ -1,10 +1,10 @@
 //! How far each log of a directory is known to be on the device.
 //!
 //! One text file per log directory, `.longhaul/checkpoint`: a line per partition, each with a
-//! checksum of its own. [`Checkpoint::replace`] writes it whole (temporary file, fsync, rename, fsync
-//! of the folder); [`Checkpoint::append`] adds a line that overrules earlier ones of the same partition,
-//! so that an event which must not wait (a truncation, a new log start) costs one small write
-//! whatever the number of partitions. A torn or damaged line counts as missing: its partition is
+//! checksum of its own. Now and then it is written whole (temporary file, fsync, rename, fsync of
+//! the folder); in between lines are appended that overrule earlier ones of the same partition, so
+//! that a checkpoint costs what has changed, and an event which must not wait (a truncation, a new
+//! log start) one small write, whatever the number of partitions. A torn or damaged line counts as missing: its partition is
 //! scanned from its first segment, which is slow and safe.
 //!
 //! Any thread that may block runs it; the table is behind a lock that is held across the write, so
@@ -61,9 +61,19 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Table {
     entries: HashMap<TopicPartition, CheckpointEntry>,
     journal: Option<File>,
+    /// Lines appended since the file was written whole.
+    appended_lines: usize,
+    /// Calls of [`Checkpoint::set`] since then.
+    sets: u32,
+    /// The last appended lines are not on the device.
+    unsynced: bool,
     /// The file says less than the table.
     stale: bool,
 }
+
+/// After so many calls of [`Checkpoint::set`] the file is written whole, and Kafka's with it: their
+/// cost grows with all partitions of the directory, that of a line only with those that changed.
+const SETS_MAX: u32 = 16;
 
 impl Checkpoint {
     /// Reads the directory's file. Returns the number of damaged lines beside it.
@@ -77,7 +87,15 @@ impl Checkpoint {
             Err(error) => return Err(error),
         };
         // A damaged line must not stand before the lines that will be appended.
-        let table = Mutex::new(Table { entries, journal: None, stale: true });
+        let table = Table {
+            entries,
+            journal: None,
+            appended_lines: 0,
+            sets: 0,
+            unsynced: false,
+            stale: true,
+        };
+        let table = Mutex::new(table);
         Ok((Self { root, table }, damaged))
     }
 
@@ -95,7 +113,7 @@ impl Checkpoint {
     }
 
     /// Forgets a partition that was deleted. The file still names it until the next
-    /// [`Checkpoint::replace`]; [`Checkpoint::forget_durably`] is for a name that is used again.
+    /// write of the whole file; [`Checkpoint::forget_durably`] is for a name that is used again.
     pub(crate) fn forget(&self, partition: &TopicPartition) {
         let mut table = self.lock();
         if table.entries.remove(partition).is_some() {
@@ -128,26 +146,38 @@ impl Checkpoint {
         if unchanged && !durable {
             return Ok(());
         }
-        let result = table.journal(&self.root).and_then(|journal| {
-            journal.write_all(line.as_bytes())?;
-            if durable { journal.sync_data() } else { Ok(()) }
-        });
-        if result.is_err() {
-            // Half a line may be there; the next write replaces the file.
-            table.stale = true;
-        }
-        result
+        table.append(&self.root, &line, 1, durable)
     }
 
-    /// Sets many entries, in one go with what `update` sees, and writes the file whole if anything
-    /// changed or lines were appended to it: so the file stays as long as the table.
-    pub(crate) fn replace(
+    /// Sets many entries and makes them durable, together with everything set before.
+    pub(crate) fn set(
         &self,
-        update: impl FnOnce(&mut HashMap<TopicPartition, CheckpointEntry>) -> bool,
+        entries: impl Iterator<Item = (TopicPartition, CheckpointEntry)>,
     ) -> io::Result<()> {
         let mut table = self.lock();
-        table.stale |= update(&mut table.entries) || table.journal.is_some();
-        if table.stale { self.write(&mut table) } else { Ok(()) }
+        let (mut lines, mut count) = (String::new(), 0);
+        for (partition, entry) in entries {
+            if table.entries.get(&partition) != Some(&entry) {
+                lines.push_str(&encode_line(&partition, &entry));
+                count += 1;
+                table.entries.insert(partition, entry);
+            }
+        }
+        let long = table.appended_lines + count > 2 * table.entries.len() + 16;
+        if table.stale || long || (count > 0 && table.sets >= SETS_MAX) {
+            return self.write(&mut table);
+        }
+        if count > 0 || table.unsynced {
+            table.sets += 1;
+            return table.append(&self.root, &lines, count, true);
+        }
+        Ok(())
+    }
+
+    /// Writes the file whole, and Kafka's, if lines were appended since: at a clean stop.
+    pub(crate) fn finish(&self) -> io::Result<()> {
+        let mut table = self.lock();
+        if table.stale || table.appended_lines > 0 { self.write(&mut table) } else { Ok(()) }
     }
 
     fn write(&self, table: &mut Table) -> io::Result<()> {
@@ -161,6 +191,8 @@ impl Checkpoint {
         }
         write_atomically(&file_path(&self.root), text.as_bytes())?;
         table.stale = false;
+        table.unsynced = false;
+        (table.appended_lines, table.sets) = (0, 0);
         self.write_for_kafka(table)
     }
 
@@ -193,6 +225,19 @@ impl Checkpoint {
 }
 
 impl Table {
+    fn append(&mut self, root: &Path, lines: &str, count: usize, durable: bool) -> io::Result<()> {
+        self.appended_lines += count;
+        self.unsynced = true;
+        let result = self.journal(root).and_then(|journal| {
+            journal.write_all(lines.as_bytes())?;
+            if durable { journal.sync_data() } else { Ok(()) }
+        });
+        self.unsynced &= !durable;
+        // Half a line may be there: the next write replaces the file.
+        self.stale |= result.is_err();
+        result
+    }
+
     fn journal(&mut self, root: &Path) -> io::Result<&mut File> {
         if self.journal.is_none() {
             self.journal = Some(OpenOptions::new().append(true).open(file_path(root))?);
@@ -268,4 +313,80 @@ fn parse_hexadecimal(digits: &str) -> Option<Box<[u8]>> {
     let digit = |symbol: u8| char::from(symbol).to_digit(16);
     let pairs = digits.as_bytes().chunks(2);
     pairs.map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(*pair.get(1)?)?).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(number: i32) -> TopicPartition {
+        TopicPartition { topic: Arc::from("a-topic"), partition: number }
+    }
+
+    fn entry(offset: i64) -> CheckpointEntry {
+        let recovery = RecoveryPoint { offset: Offset(offset), segment: Offset(0), position: 7 };
+        let open = if offset % 2 == 0 { Box::default() } else { [0, 255, 16].into() };
+        CheckpointEntry { log_start: Offset(3), recovery, open }
+    }
+
+    fn opened(root: &Path) -> (Checkpoint, usize) {
+        std::fs::create_dir_all(root.join(PRIVATE_FOLDER)).unwrap();
+        Checkpoint::open(Arc::from(root)).unwrap()
+    }
+
+    fn entries(root: &Path) -> HashMap<TopicPartition, CheckpointEntry> {
+        let (checkpoint, damaged) = opened(root);
+        assert_eq!(damaged, 0);
+        std::mem::take(&mut checkpoint.lock().entries)
+    }
+
+    #[test]
+    fn what_was_set_is_read_back_however_often_it_changed() {
+        let root = tempfile::tempdir().unwrap();
+        let (checkpoint, _) = opened(root.path());
+        let mut expected = HashMap::new();
+        for round in 0..100 {
+            let changed = (0..10).filter(|number| (round + number) % 3 == 0);
+            let changed: Vec<_> =
+                changed.map(|number| (partition(number), entry(i64::from(round)))).collect();
+            expected.extend(changed.clone());
+            if round % 7 == 0 {
+                for (partition, entry) in changed {
+                    checkpoint.append(&partition, entry, round % 2 == 0).unwrap();
+                }
+            } else {
+                checkpoint.set(changed.into_iter()).unwrap();
+            }
+            assert_eq!(entries(root.path()), expected, "round {round}");
+            let lines = std::fs::read_to_string(file_path(root.path())).unwrap().lines().count();
+            assert!(lines <= 2 * 10 + 16 + 10 + 1, "{lines} lines in round {round}");
+        }
+        checkpoint.forget(&partition(3));
+        checkpoint.forget_durably(&partition(4)).unwrap();
+        expected.remove(&partition(3));
+        expected.remove(&partition(4));
+        assert_eq!(entries(root.path()), expected);
+    }
+
+    #[test]
+    fn a_torn_last_line_leaves_the_ones_before_and_other_damage_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let (checkpoint, _) = opened(root.path());
+        checkpoint.set([(partition(0), entry(1)), (partition(1), entry(2))].into_iter()).unwrap();
+        let whole = std::fs::read_to_string(file_path(root.path())).unwrap();
+        checkpoint.append(&partition(1), entry(9), true).unwrap();
+        let text = std::fs::read_to_string(file_path(root.path())).unwrap();
+        assert!(text.starts_with(&whole) && text.len() > whole.len(), "a line was appended");
+        for len in whole.len()..text.len() {
+            let (found, damaged) = parse(&text[..len]);
+            assert_eq!(damaged, usize::from(len > whole.len()), "torn at {len}");
+            assert_eq!(found.get(&partition(1)), Some(&entry(2)), "torn at {len}");
+        }
+        for position in HEADING.len() + 1..whole.len() - 1 {
+            let mut damaged = text.clone().into_bytes();
+            damaged[position] ^= 1;
+            let Ok(damaged) = String::from_utf8(damaged) else { continue };
+            assert!(parse(&damaged).0.is_empty(), "damaged at {position}");
+        }
+    }
 }

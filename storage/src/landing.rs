@@ -236,6 +236,13 @@ impl Log {
             // recovery point only.
             self.flush()?;
         }
+        self.reader.freeze(true);
+        let moved = self.rename_active(base);
+        self.reader.freeze(false);
+        moved
+    }
+
+    fn rename_active(&mut self, base: Offset) -> Result<(), AppendError> {
         let folder = self.reader.folder();
         let moved = Segment::new(base, 0);
         let old = std::mem::replace(&mut self.active, Arc::clone(&moved));

@@ -117,6 +117,9 @@ pub(crate) struct State {
     pub(crate) open: OpenTransactions,
     /// Grows with every truncation and reset: what was read of the log before may no longer hold.
     pub(crate) generation: u64,
+    /// While something is being taken away: nothing of the log may go into a checkpoint but what the
+    /// log itself notes.
+    pub(crate) frozen: bool,
     /// Bytes of all segments but the active one.
     pub(crate) sealed_bytes: u64,
 }
@@ -341,6 +344,14 @@ impl LogReader {
         self.log_start.store(log_start.0, Ordering::Release);
         self.publish_from(&state, log_end);
         result
+    }
+
+    /// Keeps checkpoints made by another thread away, those begun before included, until the log
+    /// is smaller and says so; or lets them come again.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        let mut state = self.write_state();
+        state.generation += 1;
+        state.frozen = frozen;
     }
 
     /// Publishes an append to the active segment.

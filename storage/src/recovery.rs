@@ -98,6 +98,7 @@ fn empty_state() -> State {
         epochs_changed: false,
         open: OpenTransactions::default(),
         generation: 0,
+        frozen: false,
         sealed_bytes: 0,
     }
 }

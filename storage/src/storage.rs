@@ -311,17 +311,13 @@ impl Storage {
                 pending.extend(Pending::of(&reader, known));
             }
             let synced = sync_logs(&directory.root, pending);
-            let written = directory.checkpoint.replace(|entries| {
-                let mut changed = false;
-                for log in synced {
-                    // What was truncated meanwhile has written its own, lower point.
-                    if log.reader.read_state().generation == log.generation {
-                        entries.insert(log.reader.partition().clone(), log.entry);
-                        changed = true;
-                    }
-                }
-                changed
+            // What was truncated meanwhile has written its own, lower point. Looked at one by one
+            // while the checkpoint is locked, which a truncation has to wait for.
+            let entries = synced.into_iter().filter_map(|log| {
+                let holds = log.reader.read_state().generation == log.generation;
+                holds.then(|| (log.reader.partition().clone(), log.entry))
             });
+            let written = directory.checkpoint.set(entries);
             written.map_err(|error| at(&directory.root, error))?;
             for reader in self.open_readers(number) {
                 let known = directory.checkpoint.entry(reader.partition());
@@ -489,6 +485,18 @@ impl Storage {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TopicPartition, Registered>> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Storage {
+    /// A clean stop: every log is closed, since each holds the storage.
+    fn drop(&mut self) {
+        for directory in &self.directories {
+            if let Err(error) = directory.checkpoint.finish() {
+                let path = directory.root.display();
+                tracing::warn!(%path, %error, "last checkpoint not written; the one before holds");
+            }
+        }
     }
 }
 

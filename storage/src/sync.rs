@@ -38,9 +38,13 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Notes how far a log is; `None` when `known` says as much already.
+    /// Notes how far a log is; `None` when `known` says as much already, and while the log is being
+    /// cut: a note of what it was would overrule the log's own.
     pub(crate) fn of(reader: &Arc<LogReader>, known: Option<CheckpointEntry>) -> Option<Self> {
         let state = reader.read_state();
+        if state.frozen {
+            return None;
+        }
         let active = state.segments.last()?;
         let recovery = RecoveryPoint {
             offset: reader.log_end(),

@@ -76,13 +76,20 @@ impl Log {
         self.unmap_tail()?;
         let recovery = RecoveryPoint { offset, segment: offset, position: 0 };
         let entry = CheckpointEntry { log_start: offset, recovery, open: Box::default() };
-        self.note(entry)?;
+        self.reader.freeze(true);
         let epochs = self.reader.folder().join(LEADER_EPOCH_CHECKPOINT);
-        write_atomically(&epochs, &EpochCache::default().encode())
-            .map_err(|error| self.io_error(error))?;
+        let noted = self.note(entry).and_then(|()| {
+            let written = write_atomically(&epochs, &EpochCache::default().encode());
+            written.map_err(|error| self.io_error(error))
+        });
+        if let Err(error) = noted {
+            self.reader.freeze(false);
+            return Err(error);
+        }
         let first = Segment::new(offset, 0);
         let removed = self.reader.update_to((offset, offset), |state| {
             state.generation += 1;
+            state.frozen = false;
             state.offsets = IndexTail::default();
             state.times = IndexTail::default();
             state.largest = None;
@@ -168,11 +175,16 @@ impl Log {
     fn cut_at(&mut self, cut: Cut) -> Result<(), AppendError> {
         let base = cut.segment.base();
         let log_start = self.reader.log_start();
-        self.note_cut(&cut)?;
+        self.reader.freeze(true);
+        if let Err(error) = self.note_cut(&cut) {
+            self.reader.freeze(false);
+            return Err(error);
+        }
         let kept = Segment::new(base, cut.position);
         kept.set_has_aborted(cut.segment.has_aborted());
         let removed = self.reader.update_to((log_start, cut.end), |state| {
             state.generation += 1;
+            state.frozen = false;
             let removed = state.segments.split_off(cut.index + 1);
             state.segments[cut.index] = Arc::clone(&kept);
             // Until they are read again below, readers scan the segment from its start.
