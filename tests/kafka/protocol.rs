@@ -1,5 +1,7 @@
 //! Requests byte by byte: what a node answers is what a Kafka broker answers to the same bytes.
 
+use std::time::Duration;
+
 use bytes::{Buf, Bytes};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::offset_for_leader_epoch_request::{
@@ -255,6 +257,10 @@ fn a_fetch_with_an_error_or_nothing_to_wait_for_is_answered_at_once() {
         let response = raw.fetch(11, &request);
         partitions(&response).iter().map(|partition| partition.error_code).collect::<Vec<_>>()
     };
+    // The topic is there to be read a moment after it is described.
+    wait_until("the topic to be served", Duration::from_secs(30), || {
+        (answer(&[(0, 0)], 0) == [0]).then_some(())
+    });
     assert_eq!(answer(&[(0, 0), (7, 0)], 1), [0, 3]);
     assert_eq!(answer(&[(0, 99), (1, 0)], 1), [1, 0]);
     assert_eq!(answer(&[(0, 0), (1, 0)], 0), [0, 0]);

@@ -164,7 +164,7 @@ impl Node {
         let id = i32::try_from(process.id()).ok().and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(id.expect("a process id"), rustix::process::Signal::TERM)
             .expect("SIGTERM");
-        let status = wait_until("the node's clean stop", Duration::from_secs(30), || {
+        let status = wait_until("the node's clean stop", Duration::from_secs(120), || {
             process.try_wait().ok().flatten()
         });
         assert_eq!(status.code(), Some(0), "clean stop: {}", self.log());
