@@ -58,6 +58,20 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// A partition the source has and this node does not have yet.
+    pub(super) fn missing(id: TopicPartition, cores: &[CoreId]) -> Self {
+        Self {
+            core: core_of(&id, cores),
+            id,
+            machine: Machine::new(),
+            read_from: None,
+            reopen: false,
+            gap_accepted: false,
+            body: Body::Missing,
+            record: PartitionRecord::default(),
+        }
+    }
+
     /// The broker its cursor fetches from.
     pub(super) fn broker(&self) -> Option<i32> {
         let leader = self.machine.leader()?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dataplane::{CoreId, MirrorInfo, Partition, PartitionTable};
 use storage::{LeaderEpoch, Log, LogConfig, Storage, TopicId, TopicPartition};
 
-use super::entry::{Body, Entry, Topic, core_of};
+use super::entry::{Body, Entry, Topic};
 use super::machine::Machine;
 use crate::config::{MirrorConfig, MirrorConfigError};
 use crate::discovery::{PatternError, TopicFilter};
@@ -162,16 +162,7 @@ impl RestoredPartition {
             // One that could not be opened is tried again when it would be made.
             None => Body::Missing,
         };
-        Entry {
-            core: core_of(&self.id, cores),
-            id: self.id,
-            machine,
-            read_from: None,
-            reopen: false,
-            gap_accepted: false,
-            body,
-            record: self.record,
-        }
+        Entry { machine, body, record: self.record, ..Entry::missing(self.id, cores) }
     }
 }
 

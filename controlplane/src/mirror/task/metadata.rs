@@ -9,10 +9,10 @@ use super::{Message, MirrorTask, now_ms, report};
 use crate::client::{
     ClientError, ClusterMetadata, PartitionMetadata, SourceClient, TopicMetadata, TopicSelection,
 };
-use crate::mirror::entry::{Body, Entry, core_of};
-use crate::mirror::machine::{Leader, Machine, Phase};
+use crate::mirror::entry::{Body, Entry};
+use crate::mirror::machine::{Leader, Phase};
 use crate::mirror::topic::{Known, Look, look};
-use crate::store::{Change, EventKind, PartitionRecord, StoredFault};
+use crate::store::{Change, EventKind, StoredFault};
 
 /// Refreshes that faults ask for come no closer than this, nor closer than ten times what the last
 /// one took: metadata of 10,000 partitions is a megabyte on the wire.
@@ -229,16 +229,7 @@ impl MirrorTask {
         for partition in &seen.partitions[known.min(seen.partitions.len())..] {
             let id = TopicPartition { topic: name.clone(), partition: partition.partition };
             topic.entries.push(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
-            self.entries.push(Entry {
-                core: core_of(&id, &cores),
-                id,
-                machine: Machine::new(),
-                read_from: None,
-                reopen: false,
-                gap_accepted: false,
-                body: Body::Missing,
-                record: PartitionRecord::default(),
-            });
+            self.entries.push(Entry::missing(id, &cores));
         }
         if topic.entries.len() > known {
             tracing::info!(

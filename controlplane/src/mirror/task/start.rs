@@ -9,9 +9,9 @@ use crate::client::{KafkaCode, TopicMetadata};
 use crate::discovery::{TopicFilter, is_internal_topic, is_valid_topic_name};
 use crate::identity::random_id;
 use crate::mirror::api::{AdminError, TopicResult, codes};
-use crate::mirror::entry::{Body, Entry, Topic, core_of};
-use crate::mirror::machine::{Machine, Phase};
-use crate::store::{Change, PartitionRecord};
+use crate::mirror::entry::{Entry, Topic};
+use crate::mirror::machine::Phase;
+use crate::store::Change;
 
 impl MirrorTask {
     pub(super) async fn start(
@@ -225,16 +225,7 @@ impl MirrorTask {
         for partition in &seen.partitions {
             let id = TopicPartition { topic: seen.name.clone(), partition: partition.partition };
             topic.entries.push(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
-            self.entries.push(Entry {
-                core: core_of(&id, &cores),
-                id,
-                machine: Machine::new(),
-                read_from: None,
-                reopen: false,
-                gap_accepted: false,
-                body: Body::Missing,
-                record: PartitionRecord::default(),
-            });
+            self.entries.push(Entry::missing(id, &cores));
         }
         self.topics.insert(seen.name.clone(), topic);
         for partition in &seen.partitions {
