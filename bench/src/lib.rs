@@ -5,3 +5,5 @@
 pub mod demo;
 pub mod landing;
 pub mod load;
+pub mod node;
+pub mod run;

@@ -4,7 +4,6 @@
 //! user types. Everything is removed at the end unless it is kept.
 
 mod consumer;
-mod node;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::load::{Generator, SourceCluster, SourceServer, Workload};
+use crate::node::{NodeError, NodeProcess, NodeSetup};
+use crate::run::CostWatch;
 use consumer::Checker;
-use node::DemoNode;
 
 /// What the demo mirrors.
 const TOPIC: &str = "demo";
@@ -48,7 +48,7 @@ pub struct Summary {
     /// From the first request to the last record checked.
     pub elapsed: Duration,
     /// Processor time of the node, user and system.
-    pub node_cpu: Duration,
+    pub node_cpu_seconds: f64,
     /// Whether the operator interrupted it.
     pub interrupted: bool,
 }
@@ -60,8 +60,8 @@ pub enum DemoError {
     #[error(transparent)]
     Source(#[from] crate::load::ServerError),
     /// The node or one of its commands failed.
-    #[error("{0}")]
-    Node(String),
+    #[error(transparent)]
+    Node(#[from] NodeError),
     /// What the node served is not what the source holds.
     #[error("record check failed: {0}")]
     Mismatch(String),
@@ -92,7 +92,9 @@ pub fn run(
     let generator =
         Generator::new(Workload::of_size(TOPIC, options.size_bytes, options.partitions));
     let source = SourceServer::start(SourceCluster::new(generator.clone(), 0))?;
-    let mut node = DemoNode::start(&options.program, generator.total_bytes())?;
+    let setup = NodeSetup::new(&options.program, generator.total_bytes());
+    let mut node = NodeProcess::start(setup)?;
+    let costs = CostWatch::start(&[("node", node.pid())]);
     say(
         out,
         &format!(
@@ -103,7 +105,7 @@ pub fn run(
             node.address()
         ),
     )?;
-    node.mirror(MIRROR, &source.address().to_string(), TOPIC)?;
+    node.mirror(MIRROR, &source.address().to_string(), TOPIC, "")?;
 
     let began = Instant::now();
     let checker = Checker::start(node.address(), generator.clone());
@@ -115,8 +117,9 @@ pub fn run(
     if options.keep && !interrupted {
         keep(out, &source, &mut node, stop)?;
     }
-    let node_cpu = node.stop()?;
-    let summary = Summary { records, bytes, elapsed, node_cpu, interrupted };
+    let node_cpu_seconds = costs.costs().first().map_or(0.0, crate::run::ProcessCost::seconds);
+    node.stop()?;
+    let summary = Summary { records, bytes, elapsed, node_cpu_seconds, interrupted };
     report(out, &summary)?;
     Ok(summary)
 }
@@ -128,7 +131,7 @@ fn watch(
     out: &mut dyn Write,
     generator: &Generator,
     checker: &Checker,
-    node: &DemoNode,
+    node: &NodeProcess,
     began: Instant,
 ) -> Result<bool, DemoError> {
     let expected = generator.workload().records * u64::from(generator.workload().partitions);
@@ -203,7 +206,7 @@ impl Progress {
 fn keep(
     out: &mut dyn Write,
     source: &SourceServer,
-    node: &mut DemoNode,
+    node: &mut NodeProcess,
     stop: &AtomicBool,
 ) -> Result<(), DemoError> {
     say(
@@ -236,7 +239,7 @@ fn report(out: &mut dyn Write, summary: &Summary) -> Result<(), DemoError> {
             summary.records,
             size(summary.bytes),
             gigabytes * 1000.0 / seconds.max(0.001),
-            summary.node_cpu.as_secs_f64() / gigabytes.max(0.001),
+            summary.node_cpu_seconds / gigabytes.max(0.001),
         ),
     )
 }

@@ -9,15 +9,14 @@
 //! the same way for every landing.
 
 mod receiver;
-mod report;
 mod stream;
 #[cfg(feature = "load-tokio-uring")]
 mod tokio_peer;
+mod verdict;
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dataplane::ring::RingError;
@@ -26,9 +25,10 @@ use storage::{
     TopicPartition,
 };
 
-pub use report::{Report, Spread, Verdict, WayReport};
+pub use verdict::Verdict;
 
-use report::{Run, WayRuns};
+use crate::run::{Figure, Limit, LimitKind, ProcessCost, Sample, Session, Subject, SubjectError};
+use receiver::Received;
 use stream::Stream;
 
 /// What to measure.
@@ -37,7 +37,7 @@ pub struct Options {
     /// Record bytes of one run.
     pub size_bytes: u64,
     /// Runs of each way.
-    pub repeats: usize,
+    pub repeats: u32,
     /// Where the logs go: a directory made inside, and removed. Needs twice `size_bytes`.
     pub directory: PathBuf,
 }
@@ -83,9 +83,6 @@ pub enum BenchError {
         /// What is needed.
         needed: u64,
     },
-    /// The operator ended it.
-    #[error("interrupted")]
-    Interrupted,
     /// What was landed is not what was sent.
     #[error("the benchmark went wrong: {0}")]
     Wrong(String),
@@ -97,39 +94,44 @@ impl BenchError {
     }
 }
 
-/// Runs the benchmark; `progress` hears a line for each run. `stop` ends it after the run under way.
-pub fn run(
-    options: &Options,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Report, BenchError> {
+/// The question it answers.
+pub const QUESTION: &str =
+    "What does it cost to receive records, check them and land them in a log?";
+/// The row that all others are compared with.
+const RAW: &str = "raw receive";
+/// The row of the landing that ships.
+const SHIPPED: &str = "mapped, warm segments";
+/// The figures of a row.
+const THROUGHPUT: &str = "throughput";
+const IN_PLACE: &str = "in place";
+/// A thread busy for more than this share of the time was what bound the run.
+const BUSY_MIN: f64 = 0.85;
+
+/// Measures every way in turn; the session gets one case.
+///
+/// # Errors
+/// When it cannot begin: no room, or no directory to write to.
+pub fn run(options: &Options, session: &Session) -> Result<(), BenchError> {
     check_room(options)?;
     let stream = Arc::new(Stream::prepare(options.size_bytes));
     let directory = tempfile::Builder::new()
         .prefix("longhaul-landing-")
         .tempdir_in(&options.directory)
         .map_err(|source| BenchError::io("make a directory for the logs", source))?;
-    let mut ways = ways();
-    let mut bench = Bench::new(&stream, directory.path())?;
-    for repeat in 0..options.repeats.max(1) {
-        for way in &mut ways {
-            if stop.load(Ordering::Relaxed) {
-                return Err(BenchError::Interrupted);
-            }
-            let run = bench.measure(way.way)?;
-            progress(&format!(
-                "run {} of {}: {:<14} {:.2} GB/s, {:.3} CPU s/GB",
-                repeat + 1,
-                options.repeats,
-                way.runs.name,
-                run.gigabytes / run.seconds,
-                run.cpu_seconds / run.gigabytes
-            ));
-            way.runs.runs.push(run);
-        }
+    let bench = Bench::new(&stream, directory.path())?;
+    let mut subjects: Vec<Box<dyn Subject + '_>> = Way::ALL
+        .iter()
+        .map(|&way| Box::new(Measured { way, bench: &bench }) as Box<dyn Subject>)
+        .collect();
+    let name = format!(
+        "{:.2} GB of records a run over loopback; CPU of the receiving thread",
+        stream.record_bytes() as f64 / 1e9
+    );
+    session.case(&name, &mut subjects, options.repeats);
+    if !cfg!(feature = "load-tokio-uring") {
+        session.leave_out("tokio-uring: this program was built without load-tokio-uring");
     }
-    let runs: Vec<WayRuns> = ways.into_iter().map(|way| way.runs).collect();
-    Ok(Report::new(stream.record_bytes(), options.repeats, &runs))
+    Ok(())
 }
 
 /// A run leaves its log behind until the next has taken its segments over: twice the size.
@@ -148,59 +150,97 @@ fn check_room(options: &Options) -> Result<(), BenchError> {
 /// A way of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
+    /// The ring, into one 256 KiB buffer: nothing checked, nothing kept.
     Raw,
+    /// The ring, straight into recycled segments; checksums verified, batches published.
     Warm,
+    /// The same into segments that waited so long that the kernel wrote them back: the first touch of
+    /// each page is a fault.
     WrittenBack,
+    /// The ring, into a buffer, then written to new files; checksums verified, batches published.
     Copy,
+    /// tokio-uring, into one 256 KiB buffer: nothing checked, nothing kept.
     #[cfg(feature = "load-tokio-uring")]
     TokioUring,
 }
 
-struct MeasuredWay {
-    way: Way,
-    runs: WayRuns,
+impl Way {
+    const ALL: &[Self] = &[
+        Self::Raw,
+        Self::Warm,
+        Self::WrittenBack,
+        Self::Copy,
+        #[cfg(feature = "load-tokio-uring")]
+        Self::TokioUring,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Raw => RAW,
+            Self::Warm => SHIPPED,
+            Self::WrittenBack => "mapped, cold segments",
+            Self::Copy => "copied into new files",
+            #[cfg(feature = "load-tokio-uring")]
+            Self::TokioUring => "tokio-uring raw receive",
+        }
+    }
+
+    fn lands(self) -> bool {
+        matches!(self, Self::Warm | Self::WrittenBack | Self::Copy)
+    }
 }
 
-/// All ways; the raw receive first.
-fn ways() -> Vec<MeasuredWay> {
-    let way = |way, name, description, shipped| MeasuredWay {
-        way,
-        runs: WayRuns { name, description, shipped, runs: Vec::new() },
-    };
-    vec![
-        way(
-            Way::Raw,
-            "raw receive",
-            "ring, into one 256 KiB buffer: nothing checked, nothing kept",
-            false,
-        ),
-        way(
-            Way::Warm,
-            "mapped warm",
-            "ring, straight into recycled segments; checksums verified, batches published",
-            true,
-        ),
-        way(
-            Way::WrittenBack,
-            "mapped cold",
-            "the same into segments that waited so long that the kernel wrote them back: the first \
-             touch of each page is a fault",
-            false,
-        ),
-        way(
-            Way::Copy,
-            "copy cold",
-            "ring, into a buffer, then written to new files; checksums verified, batches published",
-            false,
-        ),
-        #[cfg(feature = "load-tokio-uring")]
-        way(
-            Way::TokioUring,
-            "tokio-uring",
-            "tokio-uring, into one 256 KiB buffer: nothing checked, nothing kept",
-            false,
-        ),
-    ]
+struct Measured<'a> {
+    way: Way,
+    bench: &'a Bench<'a>,
+}
+
+impl Subject for Measured<'_> {
+    fn name(&self) -> String {
+        self.way.name().to_owned()
+    }
+
+    fn ours(&self) -> bool {
+        self.way.lands()
+    }
+
+    fn measure(&mut self, _: &Session, _: u32) -> Result<Sample, SubjectError> {
+        let received = self
+            .bench
+            .measure(self.way)
+            .map_err(|error| SubjectError::Failed(error.to_string()))?;
+        let checked = self.way.lands().then(|| "the log read back, every byte".to_owned());
+        Ok(Sample { checked, ..received.sample() })
+    }
+}
+
+impl Received {
+    fn sample(&self) -> Sample {
+        let throughput = self.bytes as f64 / 1e9 / self.seconds;
+        Sample {
+            figures: vec![
+                Figure::new(THROUGHPUT, "GB/s", throughput),
+                Figure::new(IN_PLACE, "%", self.in_place_share * 100.0),
+            ],
+            processes: vec![ProcessCost {
+                name: "receiving thread".to_owned(),
+                user_seconds: (self.cpu_seconds - self.system_seconds).max(0.0),
+                system_seconds: self.system_seconds,
+                memory_bytes_max: 0,
+            }],
+            bytes: self.bytes,
+            limit: Some(self.limit()),
+            ..Sample::default()
+        }
+    }
+
+    /// The receiver's thread full, or the sender on the other core.
+    fn limit(&self) -> Limit {
+        let busy = self.cpu_seconds / self.seconds;
+        let evidence = format!("the receiving thread was busy {:.0} % of the time", busy * 100.0);
+        let by = if busy > BUSY_MIN { LimitKind::Cpu } else { LimitKind::Source };
+        Limit::new(by, evidence)
+    }
 }
 
 /// Segments of a benchmark's log. A quarter of Kafka's default, so that a run takes several and a
@@ -239,7 +279,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn measure(&mut self, way: Way) -> Result<Run, BenchError> {
+    fn measure(&self, way: Way) -> Result<Received, BenchError> {
         match way {
             Way::Raw => self.connected(|socket| receiver::receive_raw(socket, self.stream)),
             #[cfg(feature = "load-tokio-uring")]
@@ -266,7 +306,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn land(&self, storage: &Arc<Storage>, in_place: bool) -> Result<Run, BenchError> {
+    fn land(&self, storage: &Arc<Storage>, in_place: bool) -> Result<Received, BenchError> {
         let partition = TopicPartition { topic: "landing".into(), partition: 0 };
         let config = LogConfig {
             segment_bytes_max: SEGMENT_BYTES,
@@ -340,6 +380,8 @@ impl<'a> Bench<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[test]
@@ -347,15 +389,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let options =
             Options { size_bytes: 64 << 20, repeats: 2, directory: directory.path().to_owned() };
-        let mut lines = 0;
-        let report = run(&options, &AtomicBool::new(false), &mut |_| lines += 1).unwrap();
-        assert_eq!(lines, report.ways.len() * 2);
-        for way in &report.ways {
-            assert!(way.gigabytes_per_second.min > 0.0, "{way:?}");
-            assert!(way.cpu_seconds_per_gigabyte.min > 0.0, "{way:?}");
+        let session = Session::begin("landing", QUESTION, Arc::new(AtomicBool::new(false)), |_| {});
+        super::run(&options, &session).unwrap();
+        let run = session.end();
+        assert!(run.complete(), "{run}");
+        assert_eq!(run.cases[0].rows.len(), Way::ALL.len());
+        for row in &run.cases[0].rows {
+            assert!(row.figure(THROUGHPUT).unwrap().min > 0.0, "{row:?}");
+            assert!(row.cpu_seconds_per_gigabyte().unwrap().min > 0.0, "{row:?}");
         }
         let left = std::fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(left, 0, "the logs were not removed");
-        serde_json::to_string(&report).unwrap();
     }
 }

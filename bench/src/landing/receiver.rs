@@ -16,7 +16,6 @@ use rustix::time::{ClockId, clock_gettime};
 use storage::{AppendContext, LandingTarget, LeaderEpoch, Log};
 
 use super::BenchError;
-use super::report::Run;
 use super::stream::{ANSWER_HEAD_BYTES, Stream};
 
 /// Buffer for records that are copied; as the fetch driver's.
@@ -27,6 +26,20 @@ const SPILL_BYTES: usize = 16 * 1024;
 const DIRECT_BYTES_MAX: usize = 1024 * 1024;
 /// Kernel clock ticks of a second in /proc, fixed by its ABI on every architecture supported here.
 const TICKS_PER_SECOND: f64 = 100.0;
+
+/// One run of one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Received {
+    /// Record bytes.
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    /// Of the receiving thread, in the kernel and outside.
+    pub(super) cpu_seconds: f64,
+    /// The part of it in the kernel, as the kernel's clock ticks sampled it.
+    pub(super) system_seconds: f64,
+    /// Share of the record bytes that the kernel put where they stay.
+    pub(super) in_place_share: f64,
+}
 
 /// Time and CPU of the calling thread since it was made.
 pub(super) struct Meter {
@@ -44,9 +57,9 @@ impl Meter {
         }
     }
 
-    pub(super) fn stop(self, record_bytes: u64) -> Run {
-        Run {
-            gigabytes: record_bytes as f64 / 1e9,
+    pub(super) fn stop(self, record_bytes: u64) -> Received {
+        Received {
+            bytes: record_bytes,
             seconds: self.started.elapsed().as_secs_f64(),
             cpu_seconds: thread_cpu_seconds() - self.cpu_seconds,
             system_seconds: thread_system_seconds() - self.system_seconds,
@@ -100,7 +113,7 @@ impl Receiver {
 }
 
 /// Receives everything into one small buffer: what no landing can undercut by much.
-pub(super) fn receive_raw(socket: TcpStream, stream: &Stream) -> Result<Run, BenchError> {
+pub(super) fn receive_raw(socket: TcpStream, stream: &Stream) -> Result<Received, BenchError> {
     let mut receiver = Receiver::new(socket)?;
     let buffer = vec![0; MAIN_BYTES].into_boxed_slice();
     let mut into = ReceiveInto::Buffer { buffer, from: 0 };
@@ -120,7 +133,7 @@ pub(super) fn receive_and_land(
     stream: &Stream,
     log: &mut Log,
     in_place: bool,
-) -> Result<Run, BenchError> {
+) -> Result<Received, BenchError> {
     let mut receiver = Receiver::new(socket)?;
     let mut main = Some(vec![0; MAIN_BYTES].into_boxed_slice());
     let mut spill = Some(vec![0; SPILL_BYTES].into_boxed_slice());
@@ -147,7 +160,7 @@ pub(super) fn receive_and_land(
         }
     }
     let in_place_share = answers.in_place_bytes as f64 / stream.record_bytes() as f64;
-    Ok(Run { in_place_share, ..meter.stop(stream.record_bytes()) })
+    Ok(Received { in_place_share, ..meter.stop(stream.record_bytes()) })
 }
 
 /// Takes the stream apart into answers and lands their records.

@@ -3,11 +3,10 @@
 use std::net::TcpStream;
 
 use super::BenchError;
-use super::receiver::{MAIN_BYTES, Meter};
-use super::report::Run;
+use super::receiver::{MAIN_BYTES, Meter, Received};
 use super::stream::Stream;
 
-pub(super) fn receive_raw(socket: TcpStream, stream: &Stream) -> Result<Run, BenchError> {
+pub(super) fn receive_raw(socket: TcpStream, stream: &Stream) -> Result<Received, BenchError> {
     let failed = |source| BenchError::io("receive through tokio-uring", source);
     tokio_uring::start(async {
         let socket = tokio_uring::net::TcpStream::from_std(socket);

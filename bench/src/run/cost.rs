@@ -1,0 +1,137 @@
+//! What processes spend: CPU time from `/proc/PID/stat`, memory from `/proc/PID/status`, and the
+//! machine's time in soft interrupts.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// Ticks of the kernel's clock in a second, as all of Linux' user interfaces count them.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What one process spent during a sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessCost {
+    /// Which process, such as `longhaul node` or `source broker`.
+    pub name: String,
+    /// Seconds outside the kernel.
+    pub user_seconds: f64,
+    /// Seconds in the kernel.
+    pub system_seconds: f64,
+    /// Largest resident memory so far, in bytes.
+    pub memory_bytes_max: u64,
+}
+
+impl ProcessCost {
+    /// User and system time.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.user_seconds + self.system_seconds
+    }
+}
+
+/// Costs from one moment on. Read it before a process is waited for: what is gone has no figures.
+#[derive(Debug)]
+pub struct CostWatch {
+    processes: Vec<Watched>,
+    softirq_ticks: u64,
+}
+
+#[derive(Debug)]
+struct Watched {
+    name: String,
+    pid: u32,
+    before: Ticks,
+}
+
+impl CostWatch {
+    /// Begins to count for the processes, named by the caller.
+    #[must_use]
+    pub fn start(processes: &[(&str, u32)]) -> Self {
+        let processes = processes
+            .iter()
+            .map(|&(name, pid)| Watched {
+                name: name.to_owned(),
+                pid,
+                before: Ticks::of(pid).unwrap_or_default(),
+            })
+            .collect();
+        Self { processes, softirq_ticks: softirq_ticks() }
+    }
+
+    /// What each spent so far, in the order given. A process that has ended is left out.
+    #[must_use]
+    pub fn costs(&self) -> Vec<ProcessCost> {
+        self.processes.iter().filter_map(Watched::cost).collect()
+    }
+
+    /// Seconds all processors spent in soft interrupts so far.
+    #[must_use]
+    pub fn softirq_seconds(&self) -> f64 {
+        softirq_ticks().saturating_sub(self.softirq_ticks) as f64 / TICKS_PER_SECOND
+    }
+}
+
+impl Watched {
+    fn cost(&self) -> Option<ProcessCost> {
+        let now = Ticks::of(self.pid)?;
+        Some(ProcessCost {
+            name: self.name.clone(),
+            user_seconds: now.user.saturating_sub(self.before.user) as f64 / TICKS_PER_SECOND,
+            system_seconds: now.system.saturating_sub(self.before.system) as f64 / TICKS_PER_SECOND,
+            memory_bytes_max: resident_bytes_max(self.pid),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Ticks {
+    user: u64,
+    system: u64,
+}
+
+impl Ticks {
+    /// Fields 14 and 15 of the process' `stat`, counted from behind its name, which may hold anything.
+    fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, after_name) = stat.rsplit_once(')')?;
+        let mut fields = after_name.split_whitespace().skip(11);
+        Some(Self { user: fields.next()?.parse().ok()?, system: fields.next()?.parse().ok()? })
+    }
+}
+
+fn resident_bytes_max(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// The seventh number of the first line of `/proc/stat`.
+fn softirq_ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = stat.lines().next().map(str::split_whitespace);
+    fields.and_then(|mut fields| fields.nth(7)?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn work_of_this_process_is_seen() {
+        let watch = CostWatch::start(&[("me", std::process::id()), ("nobody", u32::MAX)]);
+        let began = Instant::now();
+        let mut sum = 0_u64;
+        while watch.costs()[0].seconds() < 0.02 && began.elapsed() < Duration::from_secs(30) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let costs = watch.costs();
+        assert_eq!(costs.len(), 1, "a process that does not exist has no cost");
+        assert_eq!(costs[0].name, "me");
+        assert!(costs[0].seconds() >= 0.02 && costs[0].memory_bytes_max > 0, "{costs:?}");
+        assert!(watch.softirq_seconds() >= 0.0);
+    }
+}
