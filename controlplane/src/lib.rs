@@ -16,6 +16,7 @@ pub mod discovery;
 mod events;
 pub mod groups;
 pub mod guard;
+pub mod http;
 mod identity;
 pub mod mirror;
 pub mod node;

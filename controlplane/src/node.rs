@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dataplane::{
     Assignment, ColdRequest, ConnectionId, CoreId, Dataplane, LaneSpec, LinkId, LinkSettings,
@@ -22,6 +22,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::admin::{ColdApi, ColdApiError, NodeIdentity};
 use crate::config::{NodeConfig, NodeConfigError};
 use crate::events::{Events, events};
+use crate::http::{self, Http, HttpError, ReadCounters};
 use crate::identity::random_id;
 use crate::mirror::{Cores, Mirrors, MirrorsContext, RestoreError, Restored, Taken, restore};
 use crate::store::{Change, RedbStore, Snapshot, Store, StoreError, StoreWriter};
@@ -52,6 +53,9 @@ pub enum NodeError {
     /// Group offsets.
     #[error(transparent)]
     ColdApi(#[from] ColdApiError),
+    /// The port for HTTP.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// The control plane's own threads.
     #[error("cannot start the control plane: {0}")]
     Runtime(#[from] std::io::Error),
@@ -75,6 +79,7 @@ pub fn run(config: &NodeConfig) -> Result<(), NodeError> {
 pub struct Node {
     runtime: Runtime,
     address: SocketAddr,
+    http_address: Option<SocketAddr>,
     table: Arc<PartitionTable>,
     storage: Arc<Storage>,
     store: StoreWriter,
@@ -87,6 +92,7 @@ impl Node {
     /// Opens the logs, binds the port, goes on mirroring what was mirrored.
     pub fn start(config: &NodeConfig) -> Result<Self, NodeError> {
         config.check()?;
+        let http = http::bind(&config.http)?;
         let storage = Storage::open(config.storage())?;
         let opened = Opened::open(config, storage)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -94,13 +100,19 @@ impl Node {
             .thread_name("control")
             .enable_all()
             .build()?;
-        opened.start(config, runtime)
+        opened.start(config, http, runtime)
     }
 
     /// Where clients connect, with the real port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where histograms are read over HTTP, with the real port.
+    #[must_use]
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
     }
 
     /// Its mirrors. Their futures run on [`Node::runtime`].
@@ -162,7 +174,12 @@ impl Opened {
         Ok(Self { storage, store: Arc::new(store), cluster_id, table, restored })
     }
 
-    fn start(self, config: &NodeConfig, runtime: Runtime) -> Result<Node, NodeError> {
+    fn start(
+        self,
+        config: &NodeConfig,
+        http: Option<Http>,
+        runtime: Runtime,
+    ) -> Result<Node, NodeError> {
         let inside = runtime.enter();
         let (sink, events) = events(config.serve.connections_max);
         let (table, storage) = (self.table.clone(), self.storage.clone());
@@ -206,11 +223,16 @@ impl Opened {
             mirrors.clone(),
             published,
         )?;
+        let mut tasks = Tasks::spawn(events, api, &mirrors, &cores, &self.storage, config);
+        let http_address = http.as_ref().map(Http::address);
+        tasks.running.extend(http.map(|http| spawn_http(http, &cores)));
+        if let Some(address) = http_address {
+            tracing::info!(%address, "histograms over HTTP");
+        }
         tracing::info!(%address, cluster_id = self.cluster_id, "listening");
-        let tasks = Tasks::spawn(events, api, &mirrors, &cores, &self.storage, config);
         drop(inside);
         let Self { table, storage, .. } = self;
-        Ok(Node { runtime, address, table, storage, store, mirrors, cores, tasks })
+        Ok(Node { runtime, address, http_address, table, storage, store, mirrors, cores, tasks })
     }
 }
 
@@ -274,6 +296,16 @@ impl Tasks {
             let _ = task.await;
         }
     }
+}
+
+fn spawn_http(http: Http, cores: &Arc<CoreGate>) -> JoinHandle<()> {
+    let cores = cores.clone();
+    let counters: ReadCounters = Arc::new(move || {
+        let mut snapshot = None;
+        cores.with(|dataplane| snapshot = Some(dataplane.counters()));
+        snapshot
+    });
+    tokio::spawn(http.serve(SystemTime::now(), counters))
 }
 
 async fn answer(api: Arc<ColdApi>, cores: Arc<CoreGate>, request: ColdRequest) {

@@ -5,17 +5,18 @@
 //! reader of metrics ever holds besides. Nothing here may be called per record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 use crate::handle::CoreId;
 
-/// Longest time told apart; longer ones are recorded as this.
-const TIMING_NANOS_MAX: u64 = 600_000_000_000;
-/// Two digits keep a histogram near 35 KB, which a thousand of them can afford.
-const TIMING_DIGITS: u8 = 2;
+/// Longest time told apart; longer ones are recorded as this. A day: the lag of a mirror that
+/// catches up is the age of its records.
+pub const TIMING_NANOS_MAX: u64 = 86_400_000_000_000;
+/// Two digits keep a histogram near 42 KB, which a thousand of them can afford.
+pub const TIMING_DIGITS: u8 = 2;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -48,12 +49,79 @@ impl Timing {
     /// Records one duration.
     pub fn record(&self, elapsed: Duration) {
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanos);
+        self.histogram().saturating_record(nanos);
     }
 
-    fn add_to(&self, total: &mut Histogram<u64>) {
-        // Both have the same bounds, so nothing can be out of range.
-        let _ = total.add(&*self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Records one duration that holds for `count` things.
+    pub fn record_many(&self, elapsed: Duration, count: u64) {
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.histogram().saturating_record_n(nanos, count);
+    }
+
+    /// What was recorded so far.
+    #[must_use]
+    pub fn read(&self) -> Histogram<u64> {
+        self.histogram().clone()
+    }
+
+    fn histogram(&self) -> MutexGuard<'_, Histogram<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is timed. Each is recorded at most once for an answer, a receive or a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// See [`CoreCounters::fetch_round_trip`].
+    FetchRoundTrip,
+    /// See [`CoreCounters::landing`].
+    Landing,
+    /// See [`CoreCounters::publish`].
+    Publish,
+    /// See [`CoreCounters::serve`].
+    Serve,
+    /// See [`CoreCounters::lag`].
+    Lag,
+}
+
+impl Measure {
+    /// All of them, in the order in which bytes meet them.
+    pub const ALL: [Self; 5] =
+        [Self::FetchRoundTrip, Self::Landing, Self::Publish, Self::Serve, Self::Lag];
+
+    /// The name in reports and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FetchRoundTrip => "fetch_round_trip",
+            Self::Landing => "landing",
+            Self::Publish => "publish",
+            Self::Serve => "serve",
+            Self::Lag => "lag",
+        }
+    }
+}
+
+/// One histogram for each measure, in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timings([Histogram<u64>; Measure::ALL.len()]);
+
+impl Timings {
+    fn empty() -> Self {
+        Self(std::array::from_fn(|_| empty_histogram()))
+    }
+
+    /// The histogram of a measure.
+    #[must_use]
+    pub fn of(&self, measure: Measure) -> &Histogram<u64> {
+        &self.0[measure as usize]
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (total, one) in self.0.iter_mut().zip(&other.0) {
+            // Both have the same bounds, so nothing can be out of range.
+            let _ = total.add(one);
+        }
     }
 }
 
@@ -93,8 +161,19 @@ pub struct CoreCounters {
     pub fetch_round_trip: Timing,
     /// From an answer's first byte to its last batch published.
     pub landing: Timing,
+    /// From a batch's last byte received (the start of the core's turn that took it) to the batch
+    /// visible to readers; once for each receive and partition.
+    pub publish: Timing,
     /// From a consumer's request read to its answer sent, long polls left out.
     pub serve: Timing,
+    /// From a batch's largest record time, as the source's clock or the producer's had it, to the
+    /// batch visible to readers here by our clock; once for each receive and partition, of the batch
+    /// that took longest.
+    pub lag: Timing,
+    /// Recorded lags that would be negative, because our clock is behind; they count as 0 in `lag`.
+    pub lags_negative: Counter,
+    /// Publications without any record time, which have no lag.
+    pub lags_unknown: Counter,
 }
 
 /// Counts of one core, or of all together, at one moment.
@@ -128,6 +207,10 @@ pub struct Counts {
     pub stalls: u64,
     /// See [`CoreCounters::turns`].
     pub turns: u64,
+    /// See [`CoreCounters::lags_negative`].
+    pub lags_negative: u64,
+    /// See [`CoreCounters::lags_unknown`].
+    pub lags_unknown: u64,
 }
 
 impl Counts {
@@ -146,6 +229,8 @@ impl Counts {
         self.connections_refused += other.connections_refused;
         self.stalls += other.stalls;
         self.turns += other.turns;
+        self.lags_negative += other.lags_negative;
+        self.lags_unknown += other.lags_unknown;
     }
 }
 
@@ -168,7 +253,39 @@ impl CoreCounters {
             connections_refused: self.connections_refused.get(),
             stalls: self.stalls.get(),
             turns: self.turns.get(),
+            lags_negative: self.lags_negative.get(),
+            lags_unknown: self.lags_unknown.get(),
         }
+    }
+
+    /// The distributions now, each copied under its own lock.
+    #[must_use]
+    pub fn timings(&self) -> Timings {
+        Timings(Measure::ALL.map(|measure| self.timing(measure).read()))
+    }
+
+    /// The distribution of a measure.
+    #[must_use]
+    pub fn timing(&self, measure: Measure) -> &Timing {
+        match measure {
+            Measure::FetchRoundTrip => &self.fetch_round_trip,
+            Measure::Landing => &self.landing,
+            Measure::Publish => &self.publish,
+            Measure::Serve => &self.serve,
+            Measure::Lag => &self.lag,
+        }
+    }
+
+    /// Records how late something was published at `unix` whose record time is `record_ms`.
+    pub fn record_lag(&self, record_ms: Option<i64>, unix: Duration) {
+        let Some(record_ms) = record_ms.and_then(|time_ms| u64::try_from(time_ms).ok()) else {
+            return self.lags_unknown.add(1);
+        };
+        let lag = unix.checked_sub(Duration::from_millis(record_ms));
+        if lag.is_none() {
+            self.lags_negative.add(1);
+        }
+        self.lag.record(lag.unwrap_or_default());
     }
 }
 
@@ -179,12 +296,10 @@ pub struct Snapshot {
     pub total: Counts,
     /// Each core.
     pub cores: Vec<(CoreId, Counts)>,
-    /// Fetch round trips of all cores, in nanoseconds.
-    pub fetch_round_trip: Histogram<u64>,
-    /// Landing times of all cores, in nanoseconds.
-    pub landing: Histogram<u64>,
-    /// Serve times of all cores, in nanoseconds.
-    pub serve: Histogram<u64>,
+    /// Distributions of all cores together.
+    pub timings: Timings,
+    /// Distributions of each core, in the order of `cores`.
+    pub core_timings: Vec<Timings>,
 }
 
 impl Snapshot {
@@ -193,17 +308,16 @@ impl Snapshot {
         let mut snapshot = Self {
             total: Counts::default(),
             cores: Vec::new(),
-            fetch_round_trip: empty_histogram(),
-            landing: empty_histogram(),
-            serve: empty_histogram(),
+            timings: Timings::empty(),
+            core_timings: Vec::new(),
         };
         for (core, counters) in cores {
             let counts = counters.counts();
             snapshot.total.add(&counts);
             snapshot.cores.push((core, counts));
-            counters.fetch_round_trip.add_to(&mut snapshot.fetch_round_trip);
-            counters.landing.add_to(&mut snapshot.landing);
-            counters.serve.add_to(&mut snapshot.serve);
+            let timings = counters.timings();
+            snapshot.timings.add(&timings);
+            snapshot.core_timings.push(timings);
         }
         snapshot
     }
@@ -224,13 +338,45 @@ mod tests {
         cores[0].landed_bytes.add(10);
         cores[1].landed_bytes.add(32);
         cores[0].landing.record(Duration::from_millis(1));
-        cores[1].landing.record(Duration::from_secs(3600));
+        cores[1].landing.record(Duration::from_secs(30 * 86_400));
+        cores[1].publish.record_many(Duration::from_micros(5), 3);
         let snapshot =
             Snapshot::read(cores.iter().enumerate().map(|(core, c)| (CoreId(core as u16), c)));
         assert_eq!(snapshot.total.landed_bytes, 42);
         assert_eq!(snapshot.cores[1].1.landed_bytes, 32);
-        assert_eq!(snapshot.landing.len(), 2);
-        assert!(snapshot.landing.max() >= TIMING_NANOS_MAX, "a long time is kept as the longest");
-        assert_eq!(snapshot.serve.len(), 0);
+        let landing = snapshot.timings.of(Measure::Landing);
+        assert_eq!(landing.len(), 2);
+        assert!(landing.max() >= TIMING_NANOS_MAX, "a long time is kept as the longest");
+        assert_eq!(snapshot.timings.of(Measure::Publish).len(), 3);
+        assert_eq!(snapshot.timings.of(Measure::Serve).len(), 0);
+        assert_eq!(snapshot.core_timings[0].of(Measure::Landing).len(), 1);
+        assert_eq!(snapshot.core_timings[1].of(Measure::Publish).len(), 3);
+    }
+
+    #[test]
+    fn a_clock_behind_the_records_counts_as_no_lag_and_is_told_apart() {
+        let core = CoreCounters::default();
+        let now = Duration::from_millis(10_000);
+        core.record_lag(Some(9_990), now);
+        core.record_lag(Some(10_400), now);
+        core.record_lag(None, now);
+        core.record_lag(Some(-1), now);
+        let (lag, counts) = (core.lag.read(), core.counts());
+        assert_eq!((lag.len(), lag.min()), (2, 0));
+        assert!(lag.max().abs_diff(10_000_000) < 200_000, "10 ms: {}", lag.max());
+        assert_eq!((counts.lags_negative, counts.lags_unknown), (1, 2));
+    }
+
+    #[test]
+    fn each_measure_reads_its_own_histogram() {
+        for measure in Measure::ALL {
+            let core = CoreCounters::default();
+            core.timing(measure).record(Duration::from_micros(1));
+            let timings = core.timings();
+            for other in Measure::ALL {
+                let expected = u64::from(other == measure);
+                assert_eq!(timings.of(other).len(), expected, "{measure:?} in {other:?}");
+            }
+        }
     }
 }

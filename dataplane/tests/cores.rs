@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use longhaul_dataplane::counters::Measure;
 use longhaul_dataplane::wire::{
     AnswerHead, AnswerPartition, ApiKey, FetchAnswer, FetchEvent, FetchPartition, FetchRequest,
     FetchResponseParser, FetchTopic, IsolationLevel, RequestHeader, TopicKey,
@@ -397,6 +398,9 @@ fn fetched_records_wake_a_consumer_of_another_core_and_survive_a_shutdown() {
     assert_eq!(records(&read_frame(&mut client).unwrap()), (0, batch(0)));
     let counts = node.dataplane.counters();
     assert_eq!(counts.total.landed_bytes, batch(0).len() as u64);
+    let timed = |measure| counts.timings.of(measure).len();
+    assert_eq!((timed(Measure::FetchRoundTrip), timed(Measure::Landing)), (1, 1));
+    assert_eq!((timed(Measure::Publish), timed(Measure::Lag)), (1, 1));
     let Node { dataplane, table, storage, directory, .. } = node;
     dataplane.shutdown();
     source.join().unwrap();

@@ -33,6 +33,9 @@ pub(crate) struct Node {
     /// Where clients connect; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
+    /// Where histograms are read over HTTP; port 0 takes a free one, "off" none
+    #[arg(long, value_name = "HOST:PORT")]
+    http_listen: Option<String>,
     /// End when the process of this id, which started this one, ends: for tests and the demo
     #[arg(long, hide = true, value_name = "PID")]
     end_with_parent: Option<u32>,
@@ -54,6 +57,9 @@ impl Node {
         }
         if let Some(listen) = self.listen {
             config.listen = listen;
+        }
+        if self.http_listen.is_some() {
+            config.http.listen = self.http_listen;
         }
         check_host(&config);
         controlplane::node::run(&config)?;

@@ -332,6 +332,9 @@ impl Log {
         });
         landed.batches += u32::try_from(self.staged.len()).unwrap_or(u32::MAX);
         landed.bytes += bytes;
+        let times = self.staged.iter().map(|batch| batch.info.max_timestamp);
+        let known = times.filter(|time_ms| *time_ms >= 0);
+        landed.oldest_ms = known.chain(landed.oldest_ms).min();
         self.staged.clear();
         self.last_batch = Some(last_batch);
         self.tail.published = end;

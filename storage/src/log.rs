@@ -51,6 +51,9 @@ pub struct Landed {
     pub batches: u32,
     /// Bytes published by this call.
     pub bytes: u64,
+    /// The largest record time of the batch whose is the smallest: of all that were published
+    /// together, the one that took longest to come here. `None` when no batch has a time.
+    pub oldest_ms: Option<i64>,
 }
 
 /// Where the next bytes of a partition are to be received.

@@ -12,6 +12,6 @@ pub use command::CommandConfig;
 pub use mirror::{GapPolicy, MirrorConfig, MirrorConfigError, read_properties};
 pub use nearest::nearest;
 pub use node::{
-    CoreSettings, CoresConfig, MirrorDefaults, NodeConfig, NodeConfigError, ServeConfig,
-    StorageSettings,
+    CoreSettings, CoresConfig, HttpConfig, MirrorDefaults, NodeConfig, NodeConfigError,
+    ServeConfig, StorageSettings,
 };

@@ -1,6 +1,6 @@
 //! The node's configuration file: TOML, every key optional.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub struct NodeConfig {
     pub serve: ServeConfig,
     /// What holds for every mirror.
     pub mirror: MirrorDefaults,
+    /// Histograms over HTTP.
+    pub http: HttpConfig,
 }
 
 impl Default for NodeConfig {
@@ -82,6 +84,31 @@ impl Default for NodeConfig {
             storage: StorageSettings::default(),
             serve: ServeConfig::default(),
             mirror: MirrorDefaults::default(),
+            http: HttpConfig::default(),
+        }
+    }
+}
+
+/// Histograms over HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpConfig {
+    /// `HOST:PORT`, or `off`. Not set: [`HttpConfig::DEFAULT_LISTEN`] if that is free.
+    pub listen: Option<String>,
+}
+
+impl HttpConfig {
+    /// Where a node listens that was told nothing.
+    pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9190);
+    /// The word for "not at all".
+    const OFF: &str = "off";
+
+    /// Where to listen; `None` for not at all.
+    pub fn address(&self) -> Result<Option<SocketAddr>, NodeConfigError> {
+        match self.listen.as_deref() {
+            None => Ok(Some(Self::DEFAULT_LISTEN)),
+            Some(Self::OFF) => Ok(None),
+            Some(listen) => resolve("http.listen", listen).map(Some),
         }
     }
 }
@@ -239,6 +266,7 @@ impl NodeConfig {
             return Err(value_error("node_id", self.node_id, "must not be negative"));
         }
         self.listen_address()?;
+        self.http.address()?;
         self.core_configs()?;
         self.check_storage()?;
         let at_least_one = [
@@ -269,10 +297,7 @@ impl NodeConfig {
 
     /// The listening address, resolved if it is a name.
     pub fn listen_address(&self) -> Result<SocketAddr, NodeConfigError> {
-        let resolved = std::net::ToSocketAddrs::to_socket_addrs(&self.listen);
-        let mut addresses =
-            resolved.map_err(|error| value_error("listen", &self.listen, error.to_string()))?;
-        addresses.next().ok_or_else(|| value_error("listen", &self.listen, "has no address"))
+        resolve("listen", &self.listen)
     }
 
     /// The data plane's settings.
@@ -363,6 +388,12 @@ impl NodeConfig {
     }
 }
 
+fn resolve(key: &'static str, listen: &str) -> Result<SocketAddr, NodeConfigError> {
+    let resolved = std::net::ToSocketAddrs::to_socket_addrs(listen);
+    let mut addresses = resolved.map_err(|error| value_error(key, listen, error.to_string()))?;
+    addresses.next().ok_or_else(|| value_error(key, listen, "has no address"))
+}
+
 fn value_error(
     key: &'static str,
     value: impl ToString,
@@ -447,7 +478,8 @@ mod tests {
     #[test]
     fn every_key_is_documented() {
         let page = include_str!("../../../docs/configuration.md");
-        for section in ["", "cores", "storage", "serve", "mirror"] {
+        let sections = ["cores", "storage", "serve", "mirror", "http"];
+        for section in [""].iter().chain(&sections) {
             let prefix = if section.is_empty() { String::new() } else { format!("[{section}]\n") };
             // The refusal of a key that cannot exist lists all that can.
             let refusal =
@@ -455,7 +487,6 @@ mod tests {
             let keys = refusal.split_once("the keys here are ").unwrap().1;
             let missing: Vec<_> =
                 keys.split(", ").filter(|key| !page.contains(&format!("`{key}`"))).collect();
-            let sections = ["cores", "storage", "serve", "mirror"];
             assert!(missing.iter().all(|key| sections.contains(key)), "{section}: {missing:?}");
         }
     }
@@ -465,6 +496,7 @@ mod tests {
         for (text, key) in [
             ("data_dirs = []", "data_dirs"),
             ("listen = \"nowhere\"", "listen"),
+            ("http.listen = \"9190\"", "http.listen"),
             ("storage.segment_bytes_max = 10", "storage.segment_bytes_max"),
             ("mirror.catch_up_lanes = 0", "mirror.catch_up_lanes"),
         ] {

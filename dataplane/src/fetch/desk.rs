@@ -54,6 +54,9 @@ pub(super) struct Tally {
     pub(super) round_trips: Vec<Duration>,
     /// From the first byte of each answer with records to its end.
     pub(super) landings: Vec<Duration>,
+    /// The oldest record time of what was published together, if any is known; one entry for each
+    /// receive and partition.
+    pub(super) published_times: Vec<Option<i64>>,
 }
 
 impl Desk {

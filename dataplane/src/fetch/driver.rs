@@ -5,7 +5,7 @@
 //! its operations is in flight.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use storage::Log;
@@ -64,6 +64,7 @@ impl FetchDriver {
             Outcome::Received { result, into } => {
                 io.receiving = None;
                 self.engine.received(slot, result, into, moment(core.now));
+                self.time_published(core);
             }
             Outcome::Sent { result } => {
                 io.sending = None;
@@ -201,6 +202,21 @@ impl FetchDriver {
         }
     }
 
+    /// Times what the receive that was just taken made visible to readers. Two looks at the clocks
+    /// for each receive, whatever came with it.
+    fn time_published(&mut self, core: &CoreContext<'_>) {
+        let published = &mut self.engine.desk.tally.published_times;
+        if published.is_empty() {
+            return;
+        }
+        let (now, unix) = (Instant::now(), unix_time());
+        let since_received = now.saturating_duration_since(core.now);
+        core.counters.publish.record_many(since_received, published.len() as u64);
+        for oldest_ms in published.drain(..) {
+            core.counters.record_lag(oldest_ms, unix);
+        }
+    }
+
     /// Hands out what gathered on the desk.
     fn tell(&mut self, core: &mut CoreContext<'_>) {
         let desk = &mut self.engine.desk;
@@ -226,6 +242,10 @@ impl FetchDriver {
 }
 
 fn moment(now: Instant) -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment { now, unix_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX) }
+    Moment { now, unix_ms: i64::try_from(unix_time().as_millis()).unwrap_or(i64::MAX) }
+}
+
+/// Since 1970.
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -444,6 +444,7 @@ impl Lane {
                     cursor.landed(&landed);
                     tally.batches += u64::from(landed.batches);
                     tally.bytes += landed.bytes;
+                    tally.published_times.push(landed.oldest_ms);
                 }
             }
             Err(error) => self.stop_storing(key, &error, desk),

@@ -138,7 +138,7 @@ impl Node {
         self.process = Some(spawn(&start[0], |command| {
             command
                 .args(&start[1..])
-                .args(["node", "--listen", &listen, "--config"])
+                .args(["node", "--listen", &listen, "--http-listen", "127.0.0.1:0", "--config"])
                 .arg(&config)
                 .args(data.iter().flat_map(|one| [Path::new("--data-dir"), one]))
                 .stdin(Stdio::null())
