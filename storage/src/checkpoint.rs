@@ -174,6 +174,15 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Makes sure that the device has everything that the file says or should say.
+    pub(crate) fn settle(&self) -> io::Result<()> {
+        let mut table = self.lock();
+        if table.stale {
+            return self.write(&mut table);
+        }
+        if table.unsynced { table.append(&self.root, "", 0, true) } else { Ok(()) }
+    }
+
     /// Writes the file whole, and Kafka's, if lines were appended since: at a clean stop.
     pub(crate) fn finish(&self) -> io::Result<()> {
         let mut table = self.lock();

@@ -44,17 +44,19 @@ pub(crate) struct Recovered {
     pub(crate) report: RecoveryReport,
 }
 
-/// Recovers the log in `folder`.
+/// Recovers the log in `folder`. `settle` makes the checkpoint durable: before it has done so a power
+/// loss could bring an earlier log start back, and no segment that one needs may be removed.
 pub(crate) fn recover(
     folder: &Path,
     checkpoint: Option<&CheckpointEntry>,
     index_interval_bytes: u32,
+    settle: &dyn Fn() -> io::Result<()>,
 ) -> io::Result<Recovered> {
     let mut files = list_segments(folder)?;
     let first = files.keys().next().copied();
     let log_start = checkpoint.map_or(Offset(0), |entry| entry.log_start);
     let log_start = first.map_or(log_start, |first| log_start.max(first));
-    remove_below(folder, &mut files, log_start)?;
+    remove_below(folder, &mut files, log_start, settle)?;
     let trusted = checkpoint.and_then(|entry| trusted_point(entry.recovery, &files));
     let end = trusted.map_or(files.keys().next().copied().unwrap_or(log_start), |at| at.offset);
     let mut recovery = Recovery::new(folder, index_interval_bytes, log_start, end);
@@ -69,7 +71,7 @@ pub(crate) fn recover(
         _ => {}
     }
     recovery.run(files, trusted)?;
-    recovery.finish()
+    recovery.finish(settle)
 }
 
 /// The recovery point, if the files still hold what it vouches for.
@@ -185,8 +187,9 @@ impl<'a> Recovery<'a> {
         (last..=self.end).contains(&base)
     }
 
-    fn finish(mut self) -> io::Result<Recovered> {
+    fn finish(mut self, settle: &dyn Fn() -> io::Result<()>) -> io::Result<Recovered> {
         if self.state.segments.is_empty() || self.end < self.log_start {
+            settle()?;
             // Empty, or the log start moved beyond the end and the removal was cut short.
             for segment in std::mem::take(&mut self.state.segments) {
                 remove_segment(self.folder, segment.base())?;
@@ -586,14 +589,23 @@ fn list_segments(folder: &Path) -> io::Result<BTreeMap<Offset, u64>> {
     Ok(segments)
 }
 
-/// Removes segments that lie wholly below the log start: their removal was cut short.
+/// Removes segments that lie wholly below the log start: their removal was cut short. They stay, which
+/// harms nothing, where the checkpoint cannot be settled.
 fn remove_below(
     folder: &Path,
     files: &mut BTreeMap<Offset, u64>,
     log_start: Offset,
+    settle: &dyn Fn() -> io::Result<()>,
 ) -> io::Result<()> {
-    while let Some(second) = files.keys().nth(1).copied()
-        && second <= log_start
+    let second = |files: &BTreeMap<Offset, u64>| files.keys().nth(1).copied();
+    if second(files).is_none_or(|base| base > log_start) {
+        return Ok(());
+    }
+    if let Err(error) = settle() {
+        tracing::warn!(folder = %folder.display(), %error, "segments below the log start stay");
+        return Ok(());
+    }
+    while second(files).is_some_and(|base| base <= log_start)
         && let Some((first, _)) = files.pop_first()
     {
         remove_segment(folder, first)?;
@@ -607,4 +619,45 @@ pub(crate) fn remove_segment(folder: &Path, base: Offset) -> io::Result<()> {
         remove_if_there(&file.path(folder, base))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with empty segments at 0, 10 and 20.
+    fn segments() -> (tempfile::TempDir, BTreeMap<Offset, u64>) {
+        let folder = tempfile::tempdir().unwrap();
+        for base in [0, 10, 20] {
+            create_segment_files(folder.path(), Offset(base), &[]).unwrap();
+        }
+        let files = list_segments(folder.path()).unwrap();
+        (folder, files)
+    }
+
+    #[test]
+    fn no_segment_is_removed_before_the_checkpoint_is_on_the_device() {
+        let (folder, mut files) = segments();
+        let settle = || {
+            assert_eq!(list_segments(folder.path()).unwrap().len(), 3, "removed too early");
+            Ok(())
+        };
+        remove_below(folder.path(), &mut files, Offset(12), &settle).unwrap();
+        assert_eq!(list_segments(folder.path()).unwrap().keys().next(), Some(&Offset(10)));
+    }
+
+    #[test]
+    fn segments_stay_where_the_checkpoint_cannot_be_settled() {
+        let (folder, mut files) = segments();
+        let settle = || Err(io::Error::other("read-only"));
+        remove_below(folder.path(), &mut files, Offset(20), &settle).unwrap();
+        assert_eq!((files.len(), list_segments(folder.path()).unwrap().len()), (3, 3));
+    }
+
+    #[test]
+    fn nothing_is_settled_when_nothing_is_to_be_removed() {
+        let (folder, mut files) = segments();
+        let settle = || panic!("a sync for each log would make a start slow");
+        remove_below(folder.path(), &mut files, Offset(9), &settle).unwrap();
+    }
 }

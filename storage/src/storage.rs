@@ -245,7 +245,9 @@ impl Storage {
         let directory = &self.directories[number];
         let folder = directory.root.join(partition.to_string());
         let entry = directory.checkpoint.entry(partition);
-        let recovered = match recover(&folder, entry.as_ref(), config.index_interval_bytes) {
+        let settle = || directory.checkpoint.settle();
+        let interval = config.index_interval_bytes;
+        let recovered = match recover(&folder, entry.as_ref(), interval, &settle) {
             Ok(recovered) => recovered,
             Err(error) => {
                 self.log_closed(partition);

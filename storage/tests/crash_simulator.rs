@@ -401,10 +401,29 @@ impl Simulation {
         self.log.take().unwrap().close().unwrap();
         self.flushed();
         let storage = Arc::clone(self.storage());
+        let second = common::files_of(self.root.path(), ".log").into_iter().nth(1);
         let (log, report) = storage.open_log(&partition(), settings()).unwrap();
         assert!(report.clean, "{report:?}");
         self.log = Some(log);
         self.check_log();
+        // Segments below the log start are removed at the open: what says that they are not needed
+        // must be on the device before.
+        if second.is_some_and(|name| name[..20].parse::<i64>().unwrap() <= self.log_start) {
+            self.checkpoint_durable();
+        }
+    }
+
+    /// The checkpoint's file as it is now would survive.
+    fn checkpoint_durable(&mut self) {
+        let name = PathBuf::from(".longhaul/checkpoint");
+        let (before, start) = (std::mem::take(&mut self.durable), self.log_start);
+        let end = self.durable_end;
+        self.now_durable();
+        let now = std::mem::replace(&mut self.durable, before);
+        let inode = now.names[&name];
+        self.durable.content.insert(inode, now.content[&inode].clone());
+        self.durable.names.insert(name, inode);
+        (self.durable_start, self.durable_end) = (start, end);
     }
 
     /// The published log is what the model says.
