@@ -25,9 +25,43 @@ pub(crate) fn write_table(
     Ok(())
 }
 
+/// Writes a text in lines of at most `columns`, the second and later ones indented once more.
+pub(crate) fn wrap(
+    out: &mut dyn Write,
+    indent: &str,
+    text: &str,
+    columns: usize,
+) -> io::Result<()> {
+    let mut line = indent.to_owned();
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > columns {
+            writeln!(out, "{line}")?;
+            line = format!("{indent}    ");
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    writeln!(out, "{line}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_texts_are_broken_between_words() {
+        let mut out = Vec::new();
+        wrap(&mut out, "  ", "one two three a-very-long-word", 11).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "  one two\n      three\n      a-very-long-word\n"
+        );
+    }
 
     #[test]
     fn columns_line_up_and_lines_end_where_their_text_ends() {

@@ -5,6 +5,7 @@ mod demo;
 mod log;
 mod mirror;
 mod node;
+mod tune;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,6 +25,9 @@ pub(crate) enum Command {
     /// Measure this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Check and set what the host's kernel allows.
+    #[command(subcommand)]
+    Tune(tune::Tune),
 }
 
 impl Command {
@@ -35,6 +39,7 @@ impl Command {
             Self::Mirror(mirror) => mirror.run(),
             Self::Log(log) => log::run(&log),
             Self::Bench(bench) => bench.run(),
+            Self::Tune(tune) => tune.run(),
         }
     }
 }

@@ -143,8 +143,17 @@ fn read(path: &Path) -> Result<String, LimitsError> {
 /// The soft limit of a line such as `Max open files   1024   524288   files`; no limit is the
 /// largest number.
 fn soft_limit(limits: &str, what: &str) -> Option<u64> {
+    limit(limits, what, 0)
+}
+
+/// The hard limit of such a line, up to which a process may raise the soft one by itself.
+pub(crate) fn hard_limit(limits: &str, what: &str) -> Option<u64> {
+    limit(limits, what, 1)
+}
+
+fn limit(limits: &str, what: &str, column: usize) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(what))?;
-    match line.split_whitespace().next()? {
+    match line.split_whitespace().nth(column)? {
         "unlimited" => Some(u64::MAX),
         number => number.parse().ok(),
     }
