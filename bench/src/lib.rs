@@ -7,3 +7,4 @@ pub mod landing;
 pub mod load;
 pub mod node;
 pub mod run;
+pub mod wan;

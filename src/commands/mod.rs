@@ -6,6 +6,7 @@ mod log;
 mod mirror;
 mod node;
 mod tune;
+mod values;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -2,6 +2,8 @@
 
 mod landing;
 mod output;
+mod path_arguments;
+mod wan_shell;
 
 use std::process::ExitCode;
 
@@ -11,6 +13,8 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     Landing(landing::Landing),
+    WanShell(wan_shell::WanShell),
+    WanSet(wan_shell::WanSet),
 }
 
 impl Bench {
@@ -18,6 +22,8 @@ impl Bench {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Landing(landing) => landing.run(),
+            Self::WanShell(shell) => shell.run(),
+            Self::WanSet(set) => set.run(),
         }
     }
 }

@@ -1,0 +1,78 @@
+//! Why there is no path, and what to do about it.
+
+use std::io;
+
+/// Why a path could not be opened or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum WanError {
+    /// Ask for something else.
+    #[error("{0}")]
+    Settings(String),
+    /// Get the right to make namespaces.
+    #[error(
+        "a path needs network namespaces of its own, and this user may not make them ({0}); run it as root, or let the \
+         machine's administrator allow unprivileged user namespaces"
+    )]
+    Namespaces(#[source] io::Error),
+    /// Get the TUN device.
+    #[error(
+        "/dev/net/tun cannot be used ({0}); load the kernel's tun module (modprobe tun), give a container the device \
+         (--device /dev/net/tun), and without root have it readable and writable by all (mode 0666)"
+    )]
+    Tun(#[source] io::Error),
+    /// Ask for another congestion control.
+    #[error("this kernel has no congestion control {name:?}; it has: {available}")]
+    Congestion {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        available: String,
+    },
+    /// Free memory, or ask for a smaller path.
+    #[error(
+        "there are no {mebibytes} MiB of memory for packets under way; lower the rate, the delay or the queue"
+    )]
+    Memory {
+        /// For one direction.
+        mebibytes: u64,
+    },
+    /// Something that works on a healthy machine did not.
+    #[error("cannot {what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        #[source]
+        error: io::Error,
+    },
+}
+
+impl WanError {
+    pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::System { what, error }
+    }
+
+    pub(super) fn from_namespace(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Namespaces(error),
+            _ => Self::System { what: "make a network namespace", error },
+        }
+    }
+
+    pub(super) fn from_tun(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::EACCES | libc::EPERM | libc::ENODEV | libc::ENXIO) => {
+                Self::Tun(error)
+            }
+            _ => Self::System { what: "make a TUN device", error },
+        }
+    }
+
+    pub(super) fn no_such_congestion(name: &str) -> Self {
+        let available =
+            std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+        let available =
+            available.map_or_else(|_| "unknown".to_owned(), |names| names.trim().to_owned());
+        Self::Congestion { name: name.to_owned(), available }
+    }
+}
