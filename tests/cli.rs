@@ -37,9 +37,13 @@ fn refused(arguments: &[&str], needles: &[&str]) {
 #[test]
 fn every_command_has_a_help_that_names_its_options() {
     for (command, needles) in [
-        ("", &["demo", "node", "mirror", "log", "bench", "Exit codes", "LONGHAUL_LOG"][..]),
+        (
+            "",
+            &["demo", "node", "mirror", "log", "bench", "report", "Exit codes", "LONGHAUL_LOG"][..],
+        ),
         ("demo", &["--size", "--partitions", "--keep", "Exit code"]),
-        ("node", &["--config", "--data-dir", "--listen", "SIGTERM"]),
+        ("node", &["--config", "--data-dir", "--listen", "--http-listen", "SIGTERM"]),
+        ("report", &["--node", "--for", "--interval", "--html", "--hlog", "--json", "Example"]),
         ("mirror", &["create", "start", "list", "describe"]),
         ("mirror create", &["--mirror", "--mirror-config", "--bootstrap-server", "Example"]),
         ("mirror start", &["--topics", "--exclude", "pattern"]),
@@ -72,6 +76,9 @@ fn a_command_line_that_is_not_understood_ends_with_code_2_and_the_usage() {
         &["demo", "--size", "3 apples"],
         &["demo", "--partitions", "0"],
         &["log", "verify"],
+        &["report"],
+        &["report", "results", "--node", "127.0.0.1:9190"],
+        &["report", "--node", "127.0.0.1:9190", "--for", "3 fortnights"],
     ] {
         let output = longhaul(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
@@ -90,6 +97,7 @@ fn a_configuration_with_a_fault_names_file_line_and_remedy() {
         ("[storage]\nsegment_bytes_max = \"1GiB\"\n", &["node.toml:2", "a whole number"]),
         ("[storage]\nsegment_bytes_max = 10\n", &["storage.segment_bytes_max = 10", "1024"]),
         ("listen = \"nowhere\"\n", &["listen = nowhere"]),
+        ("http.listen = \"nowhere\"\n", &["http.listen = nowhere"]),
     ] {
         std::fs::write(&file, text).expect("a configuration");
         refused(&["node", "--config", path(&file)], needles);
@@ -106,10 +114,21 @@ fn a_node_that_is_not_there_is_named_with_what_to_look_at() {
     let server = ["--bootstrap-server", address.as_str()];
     refused(&["mirror", "list", server[0], server[1]], &[&address, "is a node running there"]);
     refused(&["mirror", "describe", "--bootstrap-server", "localhost"], &["HOST:PORT"]);
+    refused(&["report", "--node", &address], &[&address, "is a node running there"]);
     refused(
         &["mirror", "create", "--mirror", "m", "--mirror-config", "/does/not/exist"],
         &["cannot read /does/not/exist"],
     );
+}
+
+#[test]
+fn what_is_no_run_is_refused_by_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    refused(&["report", path(folder.path())], &["has no run in it", "--out"]);
+    let file = folder.path().join("wan.json");
+    std::fs::write(&file, "{}").expect("a file");
+    refused(&["report", path(folder.path())], &["wan.json"]);
+    refused(&["report", "/does/not/exist.hlog"], &["cannot read /does/not/exist.hlog"]);
 }
 
 #[test]

@@ -6,5 +6,6 @@ pub mod demo;
 pub mod landing;
 pub mod load;
 pub mod node;
+pub mod report;
 pub mod run;
 pub mod wan;

@@ -294,7 +294,7 @@ fn launch(
         .map_err(|error| NodeError::Io("make the node's log file".to_owned(), error))?;
     (setup.make_command)(&setup.program)
         .args(["node", "--end-with-parent", &std::process::id().to_string()])
-        .args(["--listen", &address.to_string(), "--data-dir"])
+        .args(["--listen", &address.to_string(), "--http-listen", "127.0.0.1:0", "--data-dir"])
         .arg(folder.join("data"))
         .arg("--config")
         .arg(folder.join("node.toml"))

@@ -5,6 +5,7 @@ mod demo;
 mod log;
 mod mirror;
 mod node;
+mod report;
 mod tune;
 mod values;
 
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     /// Check and set what the host's kernel allows.
     #[command(subcommand)]
     Tune(tune::Tune),
+    Report(report::Report),
 }
 
 impl Command {
@@ -41,6 +43,7 @@ impl Command {
             Self::Log(log) => log::run(&log),
             Self::Bench(bench) => bench.run(),
             Self::Tune(tune) => tune.run(),
+            Self::Report(report) => report.run(),
         }
     }
 }

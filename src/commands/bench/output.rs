@@ -49,7 +49,7 @@ impl Output {
             writeln!(out, "{run}")?;
         }
         if let Some(directory) = &self.out {
-            for file in bench::run::write(directory, run)? {
+            for file in bench::report::write(directory, run)? {
                 complain(&format!("wrote {}", file.display()));
             }
         }

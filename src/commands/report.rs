@@ -1,0 +1,150 @@
+//! `longhaul report`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use bench::report::hlog::{self, Interval};
+use bench::report::node::{self, Plan, Watched};
+use bench::report::{self, html, terminal};
+use bench::run::Run;
+use clap::Args;
+
+use super::complain;
+
+/// Show what was measured: a benchmark's results, a histogram log, or a running node.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul report results/                       every run that `longhaul bench ... --out results` left there
+  longhaul report results/wan.json --html wan.html
+  longhaul report --node 127.0.0.1:9190          everything since the node's start
+  longhaul report --node 127.0.0.1:9190 --for 30s --interval 1s --html node.html --hlog node.hlog
+
+Prints to the terminal; --html writes a page that needs no network, --hlog a log that HdrHistogram's tools read.
+Exit code 0 when there was something to show.")]
+pub(crate) struct Report {
+    /// Directories, run files (.json) or histogram logs (.hlog)
+    #[arg(value_name = "PATH", required_unless_present = "node", conflicts_with = "node")]
+    paths: Vec<PathBuf>,
+    /// A running node's HTTP: http.listen of its configuration
+    #[arg(long, value_name = "HOST:PORT")]
+    node: Option<String>,
+    /// How long to watch the node; without it, everything since its start
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "node")]
+    watch_for: Option<Duration>,
+    /// How often to look meanwhile
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "node")]
+    interval: Duration,
+    /// Write one page with everything
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write a histogram log
+    #[arg(long, value_name = "FILE")]
+    hlog: Option<PathBuf>,
+    /// Print the runs as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Report {
+    /// Reads or watches, then shows.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let (runs, intervals) = match &self.node {
+            Some(node) => {
+                let Watched { run, intervals } = self.watch(node)?;
+                (vec![run], intervals)
+            }
+            None => {
+                let mut runs = Vec::new();
+                for path in &self.paths {
+                    runs.append(&mut report::load(path)?);
+                }
+                let intervals = runs.iter().flat_map(report::log_of).collect();
+                (runs, intervals)
+            }
+        };
+        self.write_files(&runs, &intervals)?;
+        let mut out = io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &runs)?;
+            writeln!(out)?;
+        } else {
+            for (index, run) in runs.iter().enumerate() {
+                let gap = if index > 0 { "\n\n" } else { "" };
+                write!(out, "{gap}{}", terminal(run))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn watch(&self, node: &str) -> anyhow::Result<Watched> {
+        let mut command = format!("longhaul report --node {node}");
+        let Some(total) = self.watch_for else {
+            return Ok(node::since_start(node, &command)?);
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        controlplane::node::set_on_signal(stop.clone()).context("cannot listen for signals")?;
+        let ms = |time: Duration| format!("{}ms", time.as_millis());
+        command.push_str(&format!(" --for {} --interval {}", ms(total), ms(self.interval)));
+        let plan = Plan { interval: self.interval, total };
+        let stopped = || stop.load(Ordering::Relaxed);
+        Ok(node::watch(node, &command, plan, &stopped, &mut complain)?)
+    }
+
+    fn write_files(&self, runs: &[Run], intervals: &[Interval]) -> anyhow::Result<()> {
+        if let Some(file) = &self.html {
+            write_file(file, html(runs)?.as_bytes())?;
+        }
+        if let Some(file) = &self.hlog {
+            let started_ms = runs.iter().map(|run| run.started_ms).min().unwrap_or(0);
+            let command = runs.first().map_or("", |run| run.command.as_str());
+            let mut log = Vec::new();
+            hlog::write(&mut log, started_ms, command, intervals)?;
+            write_file(file, &log)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_file(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    fs::write(file, bytes)
+        .map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))?;
+    complain(&format!("wrote {}", file.display()));
+    Ok(())
+}
+
+/// A time with its unit.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit_ms: u64 = match unit.trim() {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(format!("{unit:?} is not a unit of time; use ms, s, min or h")),
+    };
+    let number: u64 = number.parse().map_err(|_| "a time begins with a whole number".to_owned())?;
+    let ms = number.checked_mul(unit_ms).filter(|ms| *ms > 0 && *ms <= 366 * 86_400_000);
+    ms.map(Duration::from_millis).ok_or_else(|| "a time is above 0 and at most a year".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_duration("2min"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "5", "s", "0s", "-1s", "3 fortnights", "99999999h"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}
