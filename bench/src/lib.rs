@@ -6,6 +6,7 @@ pub mod demo;
 pub mod landing;
 pub mod load;
 pub mod node;
+pub mod peers;
 pub mod report;
 pub mod run;
 pub mod wan;

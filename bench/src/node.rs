@@ -320,7 +320,7 @@ fn terminate(process: &Child) {
 }
 
 /// Says what to do when `folder` has no room for `bytes` of records.
-fn check_room(folder: &Path, bytes: u64) -> Result<(), NodeError> {
+pub(crate) fn check_room(folder: &Path, bytes: u64) -> Result<(), NodeError> {
     let room = rustix::fs::statvfs(folder)
         .map_err(|error| NodeError::Io("ask for free disk space".to_owned(), error.into()))?;
     let free = room.f_bavail * room.f_frsize;
@@ -337,7 +337,7 @@ fn check_room(folder: &Path, bytes: u64) -> Result<(), NodeError> {
 }
 
 /// A port that is free on loopback, and so most likely on an address of a namespace of our own.
-fn free_port() -> Result<u16, NodeError> {
+pub(crate) fn free_port() -> Result<u16, NodeError> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())

@@ -3,6 +3,7 @@
 //! Plain data with its medians and ranges, written as `run.json` and read back by the report. Knows
 //! nothing of what was measured or how; the benchmarks fill it from one thread.
 
+mod busy;
 mod cost;
 mod files;
 mod machine;
@@ -13,6 +14,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+pub use busy::{BusyThread, BusyWatch};
 pub use cost::{CostWatch, ProcessCost};
 pub use files::{FileError, prepare, read, write};
 pub use machine::Machine;

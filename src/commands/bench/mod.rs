@@ -3,6 +3,7 @@
 mod landing;
 mod output;
 mod path_arguments;
+mod peers;
 mod wan_shell;
 
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ pub(crate) enum Bench {
     Landing(landing::Landing),
     WanShell(wan_shell::WanShell),
     WanSet(wan_shell::WanSet),
+    Peers(peers::Peers),
 }
 
 impl Bench {
@@ -24,6 +26,7 @@ impl Bench {
             Self::Landing(landing) => landing.run(),
             Self::WanShell(shell) => shell.run(),
             Self::WanSet(set) => set.run(),
+            Self::Peers(peers) => peers.run(),
         }
     }
 }

@@ -1,0 +1,168 @@
+//! What is mirrored and read: a topic of a real broker, or the synthetic source's.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::logs::{self, CopiedRecords};
+use super::{Broker, BrokerSetup, ClassPath, PeerError, TopicSetup};
+use crate::load::{Generator, SourceCluster, SourceServer, Workload};
+use crate::run::{LimitKind, Session};
+
+/// The topic's name at every source.
+pub(crate) const TOPIC: &str = "bench";
+/// Bytes of a record's value.
+pub(crate) const VALUE_BYTES: u32 = 1024;
+
+/// Who has the topic.
+#[derive(Clone, Debug)]
+pub(crate) enum SourceKind {
+    /// A real broker from these jars.
+    Kafka(ClassPath),
+    /// The synthetic one, in this process.
+    Synthetic,
+}
+
+/// A running source with the topic filled.
+#[derive(Debug)]
+pub(crate) struct Source {
+    running: Running,
+    bytes: u64,
+    records: u64,
+    ends: BTreeMap<u32, i64>,
+}
+
+#[derive(Debug)]
+enum Running {
+    Kafka(Box<Broker>),
+    Synthetic { server: SourceServer, generator: Generator },
+}
+
+impl Source {
+    /// Starts one and fills its topic with about `bytes` of records.
+    pub(crate) fn start(
+        kind: &SourceKind,
+        partitions: u32,
+        compression: &str,
+        bytes: u64,
+        directory: &Path,
+        session: &Session,
+    ) -> Result<Self, PeerError> {
+        match kind {
+            SourceKind::Synthetic => Self::synthetic(partitions, bytes),
+            SourceKind::Kafka(class_path) => {
+                let mut setup = BrokerSetup::new(class_path.clone(), bytes);
+                directory.clone_into(&mut setup.directory);
+                Self::kafka(setup, partitions, compression, session)
+            }
+        }
+    }
+
+    fn synthetic(partitions: u32, bytes: u64) -> Result<Self, PeerError> {
+        let generator = Generator::new(Workload::of_size(TOPIC, bytes, partitions));
+        let server = SourceServer::start(SourceCluster::new(generator.clone(), 0))
+            .map_err(|error| PeerError::Failed(error.to_string()))?;
+        let workload = generator.workload();
+        let records = workload.records * u64::from(workload.partitions);
+        let bytes = generator.total_bytes();
+        let ends = (0..workload.partitions).map(|index| (index, generator.end_offset())).collect();
+        Ok(Self { running: Running::Synthetic { server, generator }, bytes, records, ends })
+    }
+
+    fn kafka(
+        setup: BrokerSetup,
+        partitions: u32,
+        compression: &str,
+        session: &Session,
+    ) -> Result<Self, PeerError> {
+        let bytes = setup.bytes;
+        let broker = Broker::start(setup, session)?;
+        let topic = TopicSetup {
+            name: TOPIC.to_owned(),
+            partitions,
+            records: (bytes / u64::from(VALUE_BYTES)).max(1),
+            value_bytes: VALUE_BYTES,
+            compression: compression.to_owned(),
+        };
+        session.say(&format!(
+            "filling {partitions} partitions of a real broker with {:.2} GB, {compression}",
+            bytes as f64 / 1e9
+        ));
+        broker.create(session, &topic)?;
+        let bytes = logs::log_bytes(&broker.data(), TOPIC);
+        let mut held = CopiedRecords::new(&broker.data(), TOPIC);
+        let records = held.count();
+        if records != topic.records {
+            let wanted = topic.records;
+            return Err(PeerError::Failed(format!(
+                "the broker holds {records} of the {wanted} records that were produced"
+            )));
+        }
+        let ends = held.ends().clone();
+        Ok(Self { running: Running::Kafka(Box::new(broker)), bytes, records, ends })
+    }
+
+    /// Where clients connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        match &self.running {
+            Running::Kafka(broker) => broker.address(),
+            Running::Synthetic { server, .. } => server.address(),
+        }
+    }
+
+    /// Bytes the topic's batches have.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Records over all partitions.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The end offset of each partition that has records.
+    pub(crate) fn ends(&self) -> &BTreeMap<u32, i64> {
+        &self.ends
+    }
+
+    /// Whose topic it is, in words.
+    pub(crate) fn title(&self) -> &'static str {
+        match &self.running {
+            Running::Kafka(_) => "a real broker",
+            Running::Synthetic { .. } => "the synthetic source",
+        }
+    }
+
+    /// Its process and the name of its costs.
+    pub(crate) fn process(&self) -> (&'static str, u32) {
+        match &self.running {
+            Running::Kafka(broker) => (SOURCE, broker.pid()),
+            Running::Synthetic { .. } => (SOURCE, std::process::id()),
+        }
+    }
+
+    /// Compares a node's files with what the source holds. The node must have been stopped.
+    pub(crate) fn compare(&self, mirror: &Path) -> Result<String, PeerError> {
+        let (compared, with) = match &self.running {
+            Running::Kafka(broker) => {
+                (logs::compare(&broker.data(), mirror, TOPIC), "the broker's .log files")
+            }
+            Running::Synthetic { generator, .. } => {
+                (logs::compare_generated(generator, mirror), "the batches the source makes")
+            }
+        };
+        let bytes = compared.map_err(|words| {
+            PeerError::Failed(format!("the mirror is not the source's: {words}"))
+        })?;
+        if bytes != self.bytes {
+            let wanted = self.bytes;
+            return Err(PeerError::Failed(format!("{bytes} of {wanted} bytes are there")));
+        }
+        Ok(format!("all {bytes} bytes equal {with}"))
+    }
+}
+
+/// The name of the source's costs.
+pub(crate) const SOURCE: &str = "source";
+/// A source that is full bounds everybody.
+pub(crate) const SOURCE_LIMIT: (&str, LimitKind) = (SOURCE, LimitKind::Source);

@@ -1,0 +1,187 @@
+//! How busy the machine and the threads of the processes under test were: the evidence for what bound a
+//! sample.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::{Limit, LimitKind};
+
+/// Ticks of the kernel's clock in a second.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// A thread, or a machine, busy for more than this share of the time was what bound the sample.
+const BUSY_MIN: f64 = 0.85;
+/// Everything stood still waiting for storage for more than this share of the time.
+const STORAGE_WAIT_MIN: f64 = 0.3;
+/// Shorter samples say nothing: a tick is 10 ms.
+const TIME_MIN: Duration = Duration::from_millis(200);
+
+/// Counts from its start on. Read it before the processes end.
+#[derive(Debug)]
+pub struct BusyWatch {
+    began: Instant,
+    machine: Machine,
+    storage_wait: Duration,
+    processes: Vec<(String, u32, BTreeMap<u32, u64>)>,
+}
+
+/// A thread and the share of the time it ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BusyThread {
+    /// The process, as the caller named it.
+    pub process: String,
+    /// The thread's own name.
+    pub thread: String,
+    /// 0 to 1.
+    pub share: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Machine {
+    all: u64,
+    idle: u64,
+}
+
+impl BusyWatch {
+    /// Begins to watch the processes, named by the caller.
+    #[must_use]
+    pub fn start(processes: &[(&str, u32)]) -> Self {
+        let processes = processes
+            .iter()
+            .map(|&(name, pid)| {
+                let ticks = threads(pid).into_iter().map(|(id, (_, ticks))| (id, ticks));
+                (name.to_owned(), pid, ticks.collect())
+            })
+            .collect();
+        Self {
+            began: Instant::now(),
+            machine: Machine::read(),
+            storage_wait: storage_wait(),
+            processes,
+        }
+    }
+
+    /// The share of all processors' time that was not idle, 0 to 1, other programs' included.
+    #[must_use]
+    pub fn machine(&self) -> f64 {
+        let now = Machine::read();
+        let all = now.all.saturating_sub(self.machine.all);
+        let idle = now.idle.saturating_sub(self.machine.idle);
+        if all == 0 { 0.0 } else { 1.0 - idle as f64 / all as f64 }
+    }
+
+    /// The busiest thread of the process of that name.
+    #[must_use]
+    pub fn busiest(&self, process: &str) -> Option<BusyThread> {
+        let (_, pid, before) = self.processes.iter().find(|(name, ..)| name == process)?;
+        let seconds = self.began.elapsed().as_secs_f64();
+        let busy = threads(*pid).into_iter().map(|(id, (thread, ticks))| {
+            let ticks = ticks.saturating_sub(before.get(&id).copied().unwrap_or(0));
+            let share = ticks as f64 / TICKS_PER_SECOND / seconds;
+            BusyThread { process: process.to_owned(), thread, share }
+        });
+        busy.max_by(|left, right| left.share.total_cmp(&right.share))
+    }
+
+    /// What bound the subject, with the evidence. The first process is the subject's own; the others
+    /// bound it as the source, or as `other` says.
+    #[must_use]
+    pub fn limit(&self, others: &[(&str, LimitKind)]) -> Limit {
+        let Some((own, ..)) = self.processes.first() else {
+            return Limit::new(LimitKind::Unknown, "no process was watched");
+        };
+        if self.began.elapsed() < TIME_MIN {
+            return Limit::new(LimitKind::Unknown, "too short to tell: use a larger --size");
+        }
+        let machine = format!("all processors {:.0} % busy", self.machine() * 100.0);
+        let storage_wait = storage_wait().saturating_sub(self.storage_wait).as_secs_f64()
+            / self.began.elapsed().as_secs_f64();
+        let busiest = self.busiest(own);
+        let own_words = busiest.as_ref().map_or(String::new(), BusyThread::words);
+        if busiest.is_some_and(|thread| thread.share > BUSY_MIN) {
+            return Limit::new(LimitKind::Cpu, format!("{own_words}; {machine}"));
+        }
+        for (name, kind) in others {
+            if let Some(thread) = self.busiest(name).filter(|thread| thread.share > BUSY_MIN) {
+                return Limit::new(*kind, format!("{}; {own_words}; {machine}", thread.words()));
+            }
+        }
+        if self.machine() > BUSY_MIN {
+            return Limit::new(LimitKind::Cpu, format!("{machine}; {own_words}"));
+        }
+        if storage_wait > STORAGE_WAIT_MIN {
+            let words =
+                format!("everything waited for storage {:.0} % of the time", storage_wait * 100.0);
+            return Limit::new(LimitKind::Disk, words);
+        }
+        Limit::new(LimitKind::Unknown, format!("{own_words}; {machine}"))
+    }
+}
+
+impl BusyThread {
+    fn words(&self) -> String {
+        format!("{}'s thread {:?} {:.0} % busy", self.process, self.thread, self.share * 100.0)
+    }
+}
+
+impl Machine {
+    /// The first line of `/proc/stat`: user, nice, system, idle, iowait and so on; stolen time counts as
+    /// busy, guests are in user already.
+    fn read() -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let line = stat.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> =
+            line.split_whitespace().skip(1).take(8).filter_map(|word| word.parse().ok()).collect();
+        let idle = ticks.iter().skip(3).take(2).sum();
+        Self { all: ticks.iter().sum(), idle }
+    }
+}
+
+/// Time during which all that had something to do waited for storage; 0 where the kernel does not count it.
+fn storage_wait() -> Duration {
+    let text = fs::read_to_string("/proc/pressure/io").unwrap_or_default();
+    let full = text.lines().find(|line| line.starts_with("full"));
+    let total = full.and_then(|line| line.rsplit_once("total=")?.1.trim().parse().ok());
+    Duration::from_micros(total.unwrap_or(0))
+}
+
+/// Name and ticks of each thread of a process.
+fn threads(pid: u32) -> BTreeMap<u32, (String, u64)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| {
+            let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+            let (before, after) = stat.rsplit_once(')')?;
+            let (id, name) = before.split_once(" (")?;
+            let fields = after.split_whitespace().skip(11).take(2);
+            let ticks = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+            Some((id.parse().ok()?, (name.to_owned(), ticks)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_runs_all_the_time_is_found_by_its_name() {
+        let watch = BusyWatch::start(&[("me", std::process::id())]);
+        let spinning = std::thread::Builder::new().name("spinning".to_owned());
+        let thread = spinning.spawn(|| {
+            let began = Instant::now();
+            let mut sum = 0_u64;
+            while began.elapsed() < Duration::from_secs(1) {
+                sum = std::hint::black_box(sum.wrapping_add(1));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(900));
+        let me = watch.processes[0].1;
+        assert!(threads(me).values().any(|(name, ticks)| name == "spinning" && *ticks > 0));
+        assert!(watch.machine() > 0.0 && watch.machine() <= 1.0);
+        assert!(watch.busiest("nobody").is_none());
+        let limit = watch.limit(&[]);
+        assert!(limit.evidence.contains("all processors"), "{limit:?}");
+        thread.unwrap().join().unwrap();
+    }
+}
