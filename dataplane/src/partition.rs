@@ -79,6 +79,8 @@ pub struct Partition {
     advertised_epoch: AtomicI32,
     /// Set when the partition is deleted: long polls on it end at once.
     deleted: AtomicBool,
+    /// Set by a read that failed, until one works.
+    unreadable: AtomicBool,
 }
 
 impl Partition {
@@ -101,6 +103,22 @@ impl Partition {
             listed_cores: AtomicU64::new(0),
             advertised_epoch: AtomicI32::new(advertised_epoch.0.max(0)),
             deleted: AtomicBool::new(false),
+            unreadable: AtomicBool::new(false),
+        }
+    }
+
+    /// Logs a failed read, once until a read works: a client may ask thousands of times a second.
+    pub(crate) fn read_failed(&self, error: &dyn std::fmt::Display) {
+        if !self.unreadable.swap(true, Ordering::Relaxed) {
+            tracing::error!("{error}; said once until a read works");
+        }
+    }
+
+    /// A read worked.
+    pub(crate) fn read_worked(&self) {
+        if self.unreadable.load(Ordering::Relaxed) {
+            self.unreadable.store(false, Ordering::Relaxed);
+            tracing::info!(partition = %self.id, "readable again");
         }
     }
 

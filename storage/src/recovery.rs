@@ -17,7 +17,9 @@ use crate::batch::{BatchInfo, BatchLimits, BatchValidator, HEADER_BYTES_MAX};
 use crate::checkpoint::{CheckpointEntry, RecoveryPoint};
 use crate::epochs::EpochCache;
 use crate::files::{LEADER_EPOCH_CHECKPOINT, remove_if_there};
-use crate::index::{IndexEntry, IndexTail, OffsetEntry, TimeEntry, entries_in, entry_at};
+use crate::index::{
+    IndexEntry, IndexTail, OffsetEntry, TimeEntry, Unwritten, entries_in, entry_at,
+};
 use crate::landing::{append_aborted_entries, index_batch_at, note_epoch};
 use crate::log::create_segment_files;
 use crate::reader::State;
@@ -122,10 +124,31 @@ struct Recovery<'a> {
     report: RecoveryReport,
 }
 
-/// Writes down which transactions are open where a segment starts.
+/// Writes down which transactions are open where a segment starts, unless the file says so already: the
+/// disk may be full, and an overwrite begins by emptying the file.
 fn write_open_transactions(folder: &Path, base: Offset, open: &OpenTransactions) -> io::Result<()> {
     let path = SegmentFile::OpenTransactions.path(folder, base);
-    if open.is_empty() { remove_if_there(&path) } else { fs::write(path, open.encode()) }
+    if open.is_empty() {
+        return remove_if_there(&path);
+    }
+    let encoded = open.encode();
+    if fs::read(&path).is_ok_and(|found| found == encoded) {
+        return Ok(());
+    }
+    fs::write(path, encoded)
+}
+
+fn write_index(path: &Path, entries: &Unwritten) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    if !entries.is_empty() || file.metadata()?.len() != entries.file_bytes() {
+        file.set_len(entries.file_bytes())?;
+        entries.write_to(&file)?;
+    }
+    Ok(())
+}
+
+fn is_out_of_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// How the scan of a segment ended.
@@ -396,17 +419,21 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
+    /// Where there is no room the entries stay in memory, and what is theirs alone is found by walking:
+    /// a full disk is no reason not to serve what is sound.
     fn write_indexes(&mut self, base: Offset) -> io::Result<()> {
         let offsets = self.state.offsets.unwritten();
         let times = self.state.times.unwritten();
         for (file, entries) in
             [(SegmentFile::OffsetIndex, offsets), (SegmentFile::TimeIndex, times)]
         {
-            let path = file.path(self.folder, base);
-            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-            if !entries.is_empty() || file.metadata()?.len() != entries.file_bytes() {
-                file.set_len(entries.file_bytes())?;
-                entries.write_to(&file)?;
+            match write_index(&file.path(self.folder, base), &entries) {
+                Ok(()) => {}
+                Err(error) if is_out_of_room(&error) => {
+                    tracing::warn!(folder = %self.folder.display(), %error, "an index is not written");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
         }
         self.state.offsets.mark_written();

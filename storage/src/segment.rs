@@ -282,8 +282,30 @@ impl Segment {
             let made = Arc::new(Mapping::readable(&file, capacity, budget)?);
             slot.mapping = Some(Arc::clone(&made));
             Ok(made)
-        })?;
-        Ok(cut(mapping))
+        });
+        match mapping {
+            Ok(mapping) => Ok(cut(mapping)),
+            Err(SegmentError::Gone) => Err(SegmentError::Gone),
+            // What cannot be mapped can mostly be read: ext4 refuses a mapping once it has turned
+            // read-only, and the kernel when the process has too many.
+            Err(SegmentError::Io(_)) => self.copy(&file, range),
+        }
+    }
+
+    /// Published bytes in memory of their own.
+    fn copy(
+        &self,
+        file: &CountedFile,
+        range: std::ops::Range<u64>,
+    ) -> Result<ReadSlice, SegmentError> {
+        let len_bytes = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; len_bytes];
+        let read = read_at(file, &mut bytes, range.start)?;
+        // Cut meanwhile: some of it may be of what came after.
+        if read < len_bytes || self.open_slot().is_err() || self.len_bytes() < range.end {
+            return Err(SegmentError::Gone);
+        }
+        Ok(ReadSlice::from_bytes(&bytes))
     }
 
     /// Forgets the open files, which were replaced by others of the same name.
@@ -410,4 +432,22 @@ pub(crate) fn read_at(file: &File, buffer: &mut [u8], position: u64) -> std::io:
 /// Writes all of `bytes` at `position`.
 pub(crate) fn write_all_at(file: &File, bytes: &[u8], position: u64) -> std::io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_mapped_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(SegmentFile::Log.path(folder.path(), Offset(0)), b"published").unwrap();
+        let segment = Segment::new(Offset(0), 9);
+        let budget = Budget::new(16, 16);
+        // More than any address space: the kernel refuses the mapping.
+        let slice = segment.slice(folder.path(), &budget, 1 << 60, 3..9).unwrap();
+        assert_eq!(slice.to_vec(), b"lished");
+        let beyond = segment.slice(folder.path(), &budget, 1 << 60, 3..10);
+        assert!(matches!(beyond, Err(SegmentError::Gone)));
+    }
 }

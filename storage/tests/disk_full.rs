@@ -8,7 +8,9 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{ANY_EPOCH, batch_of, config, create, files_of, log_bytes, open, read_all, storage};
+use common::{
+    ANY_EPOCH, batch_of, config, create, files_of, folder, log_bytes, open, read_all, storage,
+};
 use longhaul_storage::{AppendError, LogConfig, Offset};
 
 /// A file system in memory, mounted as long as this lives.
@@ -129,4 +131,48 @@ fn a_log_without_inodes_for_a_new_segment_goes_on_when_there_are_some() {
     }
     assert!(log_bytes(disk.path()) == given);
     assert!(files_of(disk.path(), ".log").len() > 1);
+}
+
+/// A crash leaves indexes to be written, for which there is no room.
+#[test]
+fn after_a_crash_on_a_full_disk_a_log_is_opened_and_read_as_it_was() {
+    let Some(disk) = SmallDisk::mount("size=2m") else { return };
+    let small = LogConfig { segment_bytes_max: 100_000, ..config() };
+    let mut given = Vec::new();
+    {
+        let storage = storage(disk.path());
+        let mut log = create(&storage, small.clone());
+        for next in 0..60 {
+            let bytes = batch_of(next, 1, 0, 7_000);
+            log.append(&bytes, &ANY_EPOCH).unwrap();
+            given.extend(bytes);
+        }
+        // Dropped without being closed, as a crash leaves it.
+    }
+    for index in [".index", ".timeindex"].iter().flat_map(|kind| files_of(disk.path(), kind)) {
+        std::fs::write(folder(disk.path()).join(index), []).unwrap();
+    }
+    let filler = disk.path().join("filler");
+    fill(&filler);
+
+    let storage = storage(disk.path());
+    let (mut log, _) = open(&storage, small.clone());
+    assert_eq!(log.reader().log_end(), Offset(60));
+    assert!(read_all(log.reader(), 1000) == given, "reads go on");
+    std::fs::remove_file(&filler).unwrap();
+    let bytes = batch_of(60, 1, 0, 7_000);
+    log.append(&bytes, &ANY_EPOCH).unwrap();
+    given.extend(bytes);
+    log.close().unwrap();
+    let (log, report) = open(&storage, small);
+    assert!(report.clean, "{report:?}");
+    assert!(read_all(log.reader(), 1) == given);
+}
+
+/// Writes until nothing more fits.
+fn fill(path: &Path) {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(path).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    while file.write_all(&[1]).is_ok() {}
 }

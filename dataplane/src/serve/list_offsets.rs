@@ -124,7 +124,7 @@ fn look_up(
         timestamp => log.offset_for_timestamp(timestamp),
     };
     let found = searched.map_err(|error| {
-        tracing::error!("{error}");
+        partition.read_failed(&error);
         errors::STORAGE
     })?;
     Ok(visible(found, readable_end(&partition, isolation)))

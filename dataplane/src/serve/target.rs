@@ -212,7 +212,10 @@ fn read(
         return Ok(look);
     }
     let read = log.read(from, until, bytes_max, limits.whole_first_batch);
-    let Some(records) = read.map_err(|error| read_code(&error))? else { return Ok(look) };
+    let Some(records) = read.map_err(|error| read_code(partition, &error))? else {
+        return Ok(look);
+    };
+    partition.read_worked();
     if is_first_batch_cut(&records) {
         look.answer.aborted = None;
         return Ok(look);
@@ -221,12 +224,13 @@ fn read(
     look.answer.records_bytes = bytes;
     look.records = Some(records);
     if committed || bytes < limits.bytes_min.min(bytes_max) {
-        let upper = log.upper_bound_offset(from, bytes).map_err(|error| read_code(&error))?;
+        let upper =
+            log.upper_bound_offset(from, bytes).map_err(|error| read_code(partition, &error))?;
         look.behind = bytes < bytes_max && upper < until;
         if committed {
             // Exactly the range that the records may cover.
             let aborted = log.aborted_transactions(from, upper);
-            look.answer.aborted = Some(aborted.map_err(|error| read_code(&error))?);
+            look.answer.aborted = Some(aborted.map_err(|error| read_code(partition, &error))?);
         }
     }
     Ok(look)
@@ -253,11 +257,11 @@ fn is_first_batch_cut(records: &ReadSlice) -> bool {
     i64::try_from(records.len_bytes()).is_ok_and(|there| there < batch_bytes)
 }
 
-fn read_code(error: &ReadError) -> i16 {
+fn read_code(partition: &Partition, error: &ReadError) -> i16 {
     match error {
         ReadError::OutOfRange { .. } => errors::OFFSET_OUT_OF_RANGE,
         ReadError::Io { .. } => {
-            tracing::error!("{error}");
+            partition.read_failed(error);
             errors::STORAGE
         }
     }
