@@ -53,6 +53,19 @@ fn every_command_has_a_help_that_names_its_options() {
         ("log dump", &["--records", "--json"]),
         ("log verify", &["--records", "--json"]),
         ("bench landing", &["--size", "--repeats", "--directory", "--json"]),
+        (
+            "bench wan-shell",
+            &[
+                "--rtt",
+                "--rate",
+                "--loss",
+                "--with",
+                "--json",
+                "LONGHAUL_WAN_DESTINATION",
+                "Exit code",
+            ],
+        ),
+        ("bench wan-set", &["--down", "--control", "Examples"]),
     ] {
         let mut arguments: Vec<&str> = command.split_whitespace().collect();
         arguments.push("--help");

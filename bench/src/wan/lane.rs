@@ -23,11 +23,10 @@ use rustix::time::{ClockId, clock_gettime};
 use super::link::{Link, LinkCounts, LinkSettings, Run};
 use super::ring::{Memory, Ring, Ticket};
 use super::segment::{PACKET_MAX, Shape};
+use super::sys;
 
 /// Packets read in a row before the clock decides what is next.
 const READS_MAX: usize = 64;
-/// Above the priority of what is measured: a real link is not slower because a host is busy. A wish, root's only.
-const NICENESS: i32 = -10;
 /// Lateness is told apart from a microsecond to this.
 const LATENESS_MAX: Duration = Duration::from_secs(60);
 const LATENESS_DIGITS: u8 = 2;
@@ -168,9 +167,11 @@ impl Lane {
 
     /// The thread's work, until it is told to stop.
     pub(super) fn run(mut self, shared: &Shared) {
-        // Both are wishes. Timers are exact to a nanosecond instead of 50 microseconds.
+        // Both are wishes. Timers are exact to a nanosecond instead of 50 microseconds; and as root the lane runs before
+        // what is measured, since a real link does not slow down because a host is busy. Without, busy machines show in
+        // the lateness.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let _ = rustix::process::setpriority_process(None, NICENESS);
+        let _ = sys::run_in_real_time();
         shared.numbers().capacity = self.ring.capacity();
         while !shared.stop.load(Ordering::Acquire) {
             if let Some(change) = locked(&shared.change).take() {

@@ -58,6 +58,14 @@ pub(super) fn start_in(command: &mut Command, namespace: Arc<OwnedFd>) {
     unsafe { command.pre_exec(enter) };
 }
 
+/// Lets the calling thread run before all ordinary ones, whenever it has something to do. Needs root.
+pub(super) fn run_in_real_time() -> io::Result<()> {
+    const CALLING_THREAD: libc::pid_t = 0;
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the parameter lives across the call, and the kernel only reads it.
+    check(unsafe { libc::sched_setscheduler(CALLING_THREAD, libc::SCHED_FIFO, &raw const lowest) })
+}
+
 /// From here on Ctrl-C and Ctrl-backslash do nothing to this process; what it starts gets them as usual.
 pub fn leave_interrupts_to_children() -> io::Result<()> {
     extern "C" fn nothing(_signal: libc::c_int) {}
