@@ -135,6 +135,19 @@ fn a_node_that_is_not_there_is_named_with_what_to_look_at() {
 }
 
 #[test]
+fn a_port_for_http_that_was_asked_for_and_is_taken_stops_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let data = folder.path().join("data");
+    refused(
+        &["node", "--listen", "127.0.0.1:0", "--http-listen", &address, "--data-dir", path(&data)],
+        &["cannot listen for HTTP on", &address, "http.listen"],
+    );
+    assert!(!data.exists(), "refused before anything is made");
+}
+
+#[test]
 fn what_is_no_run_is_refused_by_report() {
     let folder = tempfile::tempdir().expect("a folder");
     refused(&["report", path(folder.path())], &["has no run in it", "--out"]);

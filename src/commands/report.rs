@@ -16,6 +16,7 @@ use bench::run::Run;
 use clap::Args;
 
 use super::complain;
+use super::values::parse_duration;
 
 /// Show what was measured: a benchmark's results, a histogram log, or a running node.
 #[derive(Debug, Args)]
@@ -36,10 +37,10 @@ pub(crate) struct Report {
     #[arg(long, value_name = "HOST:PORT")]
     node: Option<String>,
     /// How long to watch the node; without it, everything since its start
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "node")]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, requires = "node")]
     watch_for: Option<Duration>,
     /// How often to look meanwhile
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, requires = "node")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, requires = "node")]
     interval: Duration,
     /// Write one page with everything
     #[arg(long, value_name = "FILE")]
@@ -119,32 +120,8 @@ fn write_file(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A time with its unit.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let unit_ms: u64 = match unit.trim() {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" | "min" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(format!("{unit:?} is not a unit of time; use ms, s, min or h")),
-    };
-    let number: u64 = number.parse().map_err(|_| "a time begins with a whole number".to_owned())?;
-    let ms = number.checked_mul(unit_ms).filter(|ms| *ms > 0 && *ms <= 366 * 86_400_000);
-    ms.map(Duration::from_millis).ok_or_else(|| "a time is above 0 and at most a year".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(parse_duration("2min"), Ok(Duration::from_secs(120)));
-        for wrong in ["", "5", "s", "0s", "-1s", "3 fortnights", "99999999h"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
-        }
-    }
+/// A time above 0.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    if time.is_zero() { Err("a time to wait is above 0".to_owned()) } else { Ok(time) }
 }

@@ -15,6 +15,7 @@ mod mount;
 mod protocol;
 mod raw;
 mod read_only;
+mod reports;
 mod scale;
 mod shapes;
 mod transactions;

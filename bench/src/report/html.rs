@@ -171,8 +171,8 @@ impl CasePage {
             },
         ));
         charts.extend(bar_chart(
-            "Soft interrupts of the machine, s for a GB",
-            "Most of the network stack, whoever caused it.",
+            "Soft interrupts, s for a GB",
+            "The whole machine's: most of the network stack.",
             rows,
             |row| (softirq_seconds_per_gigabyte(row).filter(|spread| spread.max > 0.0), None),
         ));
@@ -231,7 +231,7 @@ fn bar_chart(
         })
         .collect();
     bars.iter().any(|bar| bar.value.is_some()).then(|| Figure {
-        title: title.to_owned(),
+        title: capital(title),
         note: note.to_owned(),
         svg: chart::bars(title, &bars),
         legend: Vec::new(),

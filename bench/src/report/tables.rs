@@ -104,16 +104,17 @@ pub(super) fn of_case(view: &CaseView<'_>) -> Vec<Table> {
 }
 
 fn rows(view: &CaseView<'_>) -> Table {
-    let titles: Vec<String> = view.figures.iter().map(|(name, unit)| titled(name, unit)).collect();
+    let titles: Vec<String> =
+        view.figures.iter().map(|(name, unit)| capital(&titled(name, unit))).collect();
     let mut columns: Vec<(&str, bool)> =
         titles.iter().map(|title| (title.as_str(), true)).collect();
     columns.extend([
         ("CPU s/GB", true),
-        ("of it in the kernel", true),
-        ("soft interrupts s/GB", true),
-        ("valid repeats", true),
-        ("bound by", false),
-        ("checked", false),
+        ("Of it in the kernel", true),
+        ("Soft interrupts s/GB", true),
+        ("Valid repeats", true),
+        ("Bound by", false),
+        ("Checked", false),
     ]);
     let mut table = Table::new("all figures, median and range", "subject", &columns);
     for row in &view.case.rows {
@@ -149,9 +150,9 @@ fn spread_cell(spread: Option<Spread>) -> (String, String) {
 }
 
 fn distribution(view: &CaseView<'_>, distribution: &Distribution) -> Table {
-    let mut columns = vec![("count", true), ("mean", true)];
+    let mut columns = vec![("Count", true), ("Mean", true)];
     columns.extend(PERCENTILES.iter().map(|(name, _)| (*name, true)));
-    columns.push(("max", true));
+    columns.push(("Max", true));
     let mut table = Table::new(&spoken(&distribution.name), "subject", &columns);
     for (row, histogram) in &distribution.rows {
         let row = &view.case.rows[*row];
@@ -177,7 +178,7 @@ fn cores(view: &CaseView<'_>) -> Table {
             measures.push(measure);
         }
     }
-    let titles: Vec<String> = measures.iter().map(|measure| spoken(measure)).collect();
+    let titles: Vec<String> = measures.iter().map(|measure| capital(&spoken(measure))).collect();
     let columns: Vec<(&str, bool)> = titles.iter().map(|title| (title.as_str(), true)).collect();
     let mut table = Table::new("each core: median, and 99 %", "core", &columns);
     for core in &view.cores {
@@ -199,7 +200,7 @@ fn cores(view: &CaseView<'_>) -> Table {
 
 /// What each process of each row spent.
 fn processes(rows: &[Row]) -> Table {
-    let columns = [("CPU s/GB", true), ("user s", true), ("system s", true), ("most memory", true)];
+    let columns = [("CPU s/GB", true), ("User s", true), ("System s", true), ("Most memory", true)];
     let mut table = Table::new("every process", "subject and process", &columns);
     for row in rows {
         let names = row.valid().next().map_or(&[][..], |sample| &sample.processes);

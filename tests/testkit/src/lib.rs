@@ -19,7 +19,9 @@ pub use door::Door;
 pub use driver::{Consumed, Driver, DriverError};
 pub use node::{Node, NodeOptions, Row};
 pub use process::{Finished, free_port, run, wait_until};
-pub use tools::{dump_log_segments, kafka_tool, kafka_tool_within, kcat, python};
+pub use tools::{
+    dump_log_segments, histogram_log_processor, kafka_tool, kafka_tool_within, kcat, python,
+};
 
 use std::path::PathBuf;
 

@@ -81,6 +81,18 @@ impl Node {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// `HOST:PORT` of the histograms over HTTP, as the node's log tells it.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn http_address(&self) -> String {
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains("histograms over HTTP"));
+        let address = line.and_then(|line| line.split_once("address=")).map(|(_, rest)| rest);
+        address.unwrap_or_else(|| panic!("no HTTP: {log}")).trim().to_owned()
+    }
+
     /// The first data directory: partition folders lie directly in it.
     #[must_use]
     pub fn data(&self) -> PathBuf {

@@ -31,6 +31,16 @@ pub fn kafka_tool_within(class: &str, arguments: &[&str], limit: Duration) -> Fi
     run("java", &all, limit)
 }
 
+/// HdrHistogram's own log processor, from the jar that Kafka ships.
+#[must_use]
+pub fn histogram_log_processor(arguments: &[&str]) -> Finished {
+    let class_path = Version::V4_4.class_path();
+    let class = "org.HdrHistogram.HistogramLogProcessor";
+    let mut all = vec!["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", &class_path, class];
+    all.extend_from_slice(arguments);
+    run("java", &all, LIMIT)
+}
+
 /// `DumpLogSegments` over every file of a partition folder, with deep iteration and the index check.
 ///
 /// # Panics
