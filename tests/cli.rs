@@ -52,6 +52,8 @@ fn every_command_has_a_help_that_names_its_options() {
         ("log", &["dump", "verify"]),
         ("log dump", &["--records", "--json"]),
         ("log verify", &["--records", "--json"]),
+        ("bench wan", &["--rtt", "--rate", "--loss", "--source", "--congestion", "Exit code"]),
+        ("bench lag", &["--load", "--loopback", "--warm-up", "Exit code"]),
         ("bench landing", &["--size", "--repeats", "--directory", "--json"]),
         (
             "bench wan-shell",

@@ -2,11 +2,18 @@
 //!
 //! A node under test is a child process, as a user runs it; nothing here runs on its cores.
 
+pub mod catch_up;
+pub mod clock;
 pub mod demo;
+pub mod ends;
+pub mod ground;
+pub mod lag;
 pub mod landing;
 pub mod load;
 pub mod node;
 pub mod peers;
+pub mod reader;
 pub mod report;
 pub mod run;
+pub mod tcp_info;
 pub mod wan;

@@ -1,60 +1,60 @@
-//! Batches made from their position alone: the same partition and offset give the same bytes.
+//! Batches made from their position: the same partition and offset give the same bytes, so that every copy
+//! of them can be checked.
+//!
+//! The records repeat after up to 1,024 batches of a partition; the head of a batch, with its offset, its
+//! timestamp and the checksum over timestamp and records, repeats never. So a batch in the place of another
+//! is seen, unless somebody also gave it the other's head and checksum.
 
-/// Shape of what a synthetic topic holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Workload {
-    /// Topic name.
-    pub topic: String,
-    /// Partitions.
-    pub partitions: u32,
-    /// Records in each partition.
-    pub records: u64,
-    /// Bytes of a record's value.
-    pub value_bytes: usize,
-    /// Records in a batch.
-    pub batch_records: u32,
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+use super::Workload;
+use super::bodies::Bodies;
+
+/// Bytes of a v2 batch header.
+pub(super) const HEAD_BYTES: usize = 61;
+/// Where the checksummed part of a batch begins.
+const CHECKED_FROM: usize = 21;
+/// Milliseconds of the first record of what is there from the beginning: an arbitrary, fixed day, so that
+/// equal positions give equal bytes.
+const FIRST_TIMESTAMP_MS: i64 = 1_750_000_000_000;
+
+/// When a live load began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Began {
+    /// On the clock that processes share.
+    pub monotonic_ns: u64,
+    /// The same moment, as records carry it.
+    pub wall_ms: i64,
 }
 
-impl Workload {
-    /// A workload of about `size_bytes` over all partitions, in 1 KiB records and 64-record batches.
-    #[must_use]
-    pub fn of_size(topic: &str, size_bytes: u64, partitions: u32) -> Self {
-        let (value_bytes, batch_records) = (1024_u64, 64_u64);
-        let batches =
-            (size_bytes / u64::from(partitions.max(1)) / (value_bytes * batch_records)).max(1);
-        Self {
-            topic: topic.to_owned(),
-            partitions: partitions.max(1),
-            records: batches * batch_records,
-            value_bytes: 1024,
-            batch_records: 64,
-        }
-    }
-}
-
-/// Makes the batches of one workload.
+/// Makes the batches of one workload. Clones share the moment a live load began.
 #[derive(Clone, Debug)]
 pub struct Generator {
     workload: Workload,
-    batch_bytes: usize,
+    bodies: Arc<Bodies>,
+    began: Arc<OnceLock<Began>>,
 }
-
-/// Bytes of a v2 batch header.
-const HEADER_BYTES: usize = 61;
-/// Where the checksummed part of a batch begins.
-const CHECKED_FROM: usize = 21;
-/// Milliseconds of the first record: an arbitrary, fixed day, so that equal positions give equal bytes.
-const FIRST_TIMESTAMP_MS: i64 = 1_750_000_000_000;
 
 impl Generator {
     /// A generator; all its batches have one length.
     #[must_use]
     pub fn new(workload: Workload) -> Self {
-        let mut generator = Self { workload, batch_bytes: 0 };
-        let mut sample = Vec::new();
-        generator.batch(0, 0, &mut sample);
-        generator.batch_bytes = sample.len();
-        generator
+        let bodies = Arc::new(Bodies::make(&workload));
+        Self { workload, bodies, began: Arc::default() }
+    }
+
+    /// Begins a live load, once; until then it has no batch.
+    pub fn begin(&self, began: Began) {
+        let _ = self.began.set(began);
+    }
+
+    /// When the live load began.
+    #[must_use]
+    pub fn began(&self) -> Option<Began> {
+        self.began.get().copied()
     }
 
     /// What it makes.
@@ -66,104 +66,93 @@ impl Generator {
     /// Length of every batch in bytes.
     #[must_use]
     pub fn batch_bytes(&self) -> usize {
-        self.batch_bytes
+        HEAD_BYTES + self.bodies.body_bytes()
     }
 
-    /// End offset of every partition.
+    /// End offset of every partition, at the end of a live load.
     #[must_use]
     pub fn end_offset(&self) -> i64 {
         i64::try_from(self.workload.records).unwrap_or(i64::MAX)
     }
 
+    /// End offset of a partition at that time of the clock that processes share.
+    #[must_use]
+    pub fn end_offset_at(&self, partition: u32, monotonic_ns: u64) -> i64 {
+        if self.workload.batch_interval_ns.is_none() {
+            return self.end_offset();
+        }
+        let passed =
+            self.began.get().and_then(|began| monotonic_ns.checked_sub(began.monotonic_ns));
+        let batches = passed.map_or(0, |passed| self.workload.batches_due(partition, passed));
+        i64::try_from(batches * u64::from(self.workload.batch_records)).unwrap_or(i64::MAX)
+    }
+
+    /// When the batch that holds the offset is due, on the clock that processes share; nothing before a live
+    /// load has begun, and for what is no live load.
+    #[must_use]
+    pub fn due_ns(&self, partition: u32, offset: i64) -> Option<u64> {
+        self.workload.batch_interval_ns?;
+        let due = self.workload.due_ns(partition, self.batch_of(offset));
+        Some(self.began.get()?.monotonic_ns.saturating_add(due))
+    }
+
     /// Bytes of all partitions' batches.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
-        let batches = self.workload.records / u64::from(self.workload.batch_records);
-        batches * self.batch_bytes as u64 * u64::from(self.workload.partitions)
+        self.workload.batches() * self.batch_bytes() as u64 * u64::from(self.workload.partitions)
     }
 
     /// Appends the batch that holds `offset` of `partition` to `out`; returns its first offset.
     pub fn batch(&self, partition: u32, offset: i64, out: &mut Vec<u8>) -> i64 {
-        let records = i64::from(self.workload.batch_records);
-        let base_offset = offset.max(0) / records * records;
-        let start = out.len();
-        out.extend_from_slice(&[0; HEADER_BYTES]);
-        let mut noise = Noise::at(partition, base_offset);
-        for delta in 0..self.workload.batch_records {
-            self.record(delta, &mut noise, out);
-        }
-        self.header(base_offset, &mut out[start..]);
-        base_offset
+        let (first, head) = self.head(partition, offset);
+        out.extend_from_slice(&head);
+        out.extend_from_slice(self.body(partition, offset));
+        first
     }
 
-    fn record(&self, delta: u32, noise: &mut Noise, out: &mut Vec<u8>) {
-        let value_bytes = self.workload.value_bytes;
-        // Attributes, timestamp delta 0, offset delta, null key, value, no headers.
-        let body =
-            2 + varint_len(i64::from(delta)) + 1 + varint_len(value_bytes as i64) + value_bytes + 1;
-        varint(body as i64, out);
-        out.extend_from_slice(&[0, 0]);
-        varint(i64::from(delta), out);
-        varint(-1, out);
-        varint(value_bytes as i64, out);
-        let end = out.len() + value_bytes;
-        while out.len() < end {
-            let bytes = noise.next().to_le_bytes();
-            let wanted = (end - out.len()).min(8);
-            out.extend_from_slice(&bytes[..wanted]);
-        }
-        out.push(0);
-    }
-
-    fn header(&self, base_offset: i64, batch: &mut [u8]) {
+    /// The first offset and the header of the batch that holds `offset`.
+    pub(super) fn head(&self, partition: u32, offset: i64) -> (i64, [u8; HEAD_BYTES]) {
+        let mut head = [0; HEAD_BYTES];
+        let batch = self.batch_of(offset);
+        let first =
+            i64::try_from(batch * u64::from(self.workload.batch_records)).unwrap_or(i64::MAX);
         let count = i32::try_from(self.workload.batch_records).unwrap_or(i32::MAX);
-        let timestamp = FIRST_TIMESTAMP_MS + base_offset;
-        batch[0..8].copy_from_slice(&base_offset.to_be_bytes());
-        let length = i32::try_from(batch.len() - 12).unwrap_or(i32::MAX);
-        batch[8..12].copy_from_slice(&length.to_be_bytes());
-        batch[16] = 2;
-        batch[23..27].copy_from_slice(&(count - 1).to_be_bytes());
-        batch[27..35].copy_from_slice(&timestamp.to_be_bytes());
-        batch[35..43].copy_from_slice(&timestamp.to_be_bytes());
-        batch[43..51].copy_from_slice(&(-1_i64).to_be_bytes());
-        batch[51..53].copy_from_slice(&(-1_i16).to_be_bytes());
-        batch[53..57].copy_from_slice(&(-1_i32).to_be_bytes());
-        batch[57..61].copy_from_slice(&count.to_be_bytes());
-        let crc = crc32c::crc32c(&batch[CHECKED_FROM..]);
-        batch[17..21].copy_from_slice(&crc.to_be_bytes());
-    }
-}
-
-/// xorshift64*, seeded by position: fast, and different everywhere.
-struct Noise(u64);
-
-impl Noise {
-    fn at(partition: u32, base_offset: i64) -> Self {
-        let seed =
-            (u64::from(partition) << 48) ^ base_offset.cast_unsigned() ^ 0x9e37_79b9_7f4a_7c15;
-        Self(seed.wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1)
+        let timestamp = self.timestamp_ms(partition, batch, first);
+        head[0..8].copy_from_slice(&first.to_be_bytes());
+        let length = i32::try_from(self.batch_bytes() - 12).unwrap_or(i32::MAX);
+        head[8..12].copy_from_slice(&length.to_be_bytes());
+        head[16] = 2;
+        head[23..27].copy_from_slice(&(count - 1).to_be_bytes());
+        head[27..35].copy_from_slice(&timestamp.to_be_bytes());
+        head[35..43].copy_from_slice(&timestamp.to_be_bytes());
+        head[43..51].copy_from_slice(&(-1_i64).to_be_bytes());
+        head[51..53].copy_from_slice(&(-1_i16).to_be_bytes());
+        head[53..57].copy_from_slice(&(-1_i32).to_be_bytes());
+        head[57..61].copy_from_slice(&count.to_be_bytes());
+        let checksum = self.bodies.checksum(&head[CHECKED_FROM..], partition, batch);
+        head[17..21].copy_from_slice(&checksum.to_be_bytes());
+        (first, head)
     }
 
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    /// The records of the batch that holds `offset`.
+    pub(super) fn body(&self, partition: u32, offset: i64) -> &[u8] {
+        self.bodies.body(partition, self.batch_of(offset))
     }
-}
 
-fn varint(value: i64, out: &mut Vec<u8>) {
-    let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
-    while rest >= 0x80 {
-        out.push((rest as u8 & 0x7f) | 0x80);
-        rest >>= 7;
+    fn batch_of(&self, offset: i64) -> u64 {
+        offset.max(0).cast_unsigned() / u64::from(self.workload.batch_records.max(1))
     }
-    out.push(rest as u8);
-}
 
-fn varint_len(value: i64) -> usize {
-    let zigzag = ((value << 1) ^ (value >> 63)).cast_unsigned();
-    (64 - (zigzag | 1).leading_zeros() as usize).div_ceil(7)
+    /// The intended time of a live batch, not the time it was sent at.
+    fn timestamp_ms(&self, partition: u32, batch: u64, first: i64) -> i64 {
+        match self.began.get() {
+            Some(began) if self.workload.batch_interval_ns.is_some() => {
+                let due_ms = self.workload.due_ns(partition, batch) / 1_000_000;
+                began.wall_ms.saturating_add(i64::try_from(due_ms).unwrap_or(i64::MAX))
+            }
+            _ => FIRST_TIMESTAMP_MS + first,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -185,6 +174,15 @@ mod tests {
     }
 
     #[test]
+    fn batches_with_equal_records_have_different_checksums() {
+        let generator = Generator::new(Workload::of_size("t", 1 << 40, 1));
+        let cycle = (1..2_000).find(|batch| generator.body(0, batch * 64) == generator.body(0, 0));
+        let (_, first) = generator.head(0, 0);
+        let (_, later) = generator.head(0, cycle.unwrap() * 64);
+        assert_ne!(first[17..21], later[17..21]);
+    }
+
+    #[test]
     fn a_batch_decodes_with_an_independent_codec() {
         let generator = Generator::new(Workload::of_size("t", 1 << 20, 1));
         let mut batch = Vec::new();
@@ -201,5 +199,23 @@ mod tests {
         let generator = Generator::new(Workload::of_size("t", 64 << 20, 4));
         let ratio = generator.total_bytes() as f64 / f64::from(64 << 20);
         assert!((0.98..1.05).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn a_live_batch_carries_the_time_it_was_due() {
+        let workload =
+            Workload { batch_interval_ns: Some(10_000_000), ..Workload::of_size("t", 1 << 20, 2) };
+        let generator = Generator::new(workload);
+        assert_eq!(generator.end_offset_at(0, u64::MAX), 0, "it has not begun");
+        assert_eq!(generator.due_ns(0, 0), None);
+        generator.begin(Began { monotonic_ns: 1_000, wall_ms: 5_000 });
+        assert_eq!(generator.end_offset_at(0, 999), 0);
+        assert_eq!(generator.end_offset_at(0, 1_000 + 20_000_000), 3 * 64);
+        assert_eq!(generator.due_ns(1, 130), Some(1_000 + 25_000_000));
+        let mut batch = Vec::new();
+        generator.batch(1, 130, &mut batch);
+        let mut bytes = bytes::Bytes::from(batch);
+        let decoded = kafka_protocol::records::RecordBatchDecoder::decode(&mut bytes).unwrap();
+        assert_eq!(decoded.records[0].timestamp, 5_025);
     }
 }

@@ -1,5 +1,7 @@
 //! What the synthetic broker answers: a frame in, a frame out, no sockets and no clock.
 
+use std::io::IoSlice;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -20,6 +22,7 @@ use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use storage::TopicId;
 
 use super::Generator;
+use super::generator::HEAD_BYTES;
 
 /// Node id of the one broker.
 const NODE_ID: i32 = 1;
@@ -27,6 +30,11 @@ const NODE_ID: i32 = 1;
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
+/// A ListOffsets timestamp.
+const EARLIEST: i64 = -2;
+/// The shortest and longest time until a waiting request looks again: a load that has not begun has no
+/// time for its first batch.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(10));
 
 /// The APIs and versions the broker speaks.
 const VERSIONS: [(ApiKey, i16, i16); 6] = [
@@ -38,13 +46,54 @@ const VERSIONS: [(ApiKey, i16, i16); 6] = [
     (ApiKey::DescribeCluster, 0, 2),
 ];
 
-/// An answer, and how long a real broker would have waited for data before giving it.
+/// An answer, or how long a real broker would wait for data before giving one.
+#[derive(Debug)]
+pub enum Reply {
+    /// Send this.
+    Now(Answer),
+    /// Ask again after this long.
+    Later(Duration),
+}
+
+/// The pieces of an answer's frame: encoded fields, and batches whose records are the generator's.
 #[derive(Debug)]
 pub struct Answer {
-    /// The frame, its length included.
-    pub frame: Vec<u8>,
-    /// The long poll.
-    pub wait: Duration,
+    pieces: Vec<Piece>,
+    record_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Fields(Bytes),
+    Batch { head: [u8; HEAD_BYTES], partition: u32, offset: i64 },
+}
+
+impl Answer {
+    fn of_fields(fields: impl Into<Bytes>) -> Self {
+        Self { pieces: vec![Piece::Fields(fields.into())], record_bytes: 0 }
+    }
+
+    /// The frame in order, its length in front. The records are borrowed: whoever sends many need not copy
+    /// them.
+    pub fn slices<'a>(&'a self, generator: &'a Generator) -> Vec<IoSlice<'a>> {
+        let mut slices = Vec::with_capacity(2 * self.pieces.len());
+        for piece in &self.pieces {
+            match piece {
+                Piece::Fields(bytes) => slices.push(IoSlice::new(bytes)),
+                Piece::Batch { head, partition, offset } => {
+                    slices.push(IoSlice::new(head));
+                    slices.push(IoSlice::new(generator.body(*partition, *offset)));
+                }
+            }
+        }
+        slices
+    }
+
+    /// Bytes of batches in it.
+    #[must_use]
+    pub fn record_bytes(&self) -> usize {
+        self.record_bytes
+    }
 }
 
 /// A request the broker cannot read; the connection is closed.
@@ -63,28 +112,41 @@ impl RequestError {
 pub struct SourceCluster {
     generator: Generator,
     topic_id: TopicId,
-    port: u16,
+    address: SocketAddr,
 }
 
 impl SourceCluster {
     /// The cluster as clients of `port` on the loopback interface see it.
     #[must_use]
     pub fn new(generator: Generator, port: u16) -> Self {
-        Self { generator, topic_id: TopicId(*b"longhaul-demo-01"), port }
+        let address = (Ipv4Addr::LOCALHOST, port).into();
+        Self { generator, topic_id: TopicId(*b"longhaul-demo-01"), address }
     }
 
-    /// The same cluster on another port, once it is known.
+    /// The same cluster, its one broker at another address.
     #[must_use]
-    pub fn on_port(mut self, port: u16) -> Self {
-        self.port = port;
+    pub fn at(mut self, address: SocketAddr) -> Self {
+        self.address = address;
         self
     }
 
-    /// Answers one request frame (without its length).
+    /// What the topic holds.
+    #[must_use]
+    pub fn generator(&self) -> &Generator {
+        &self.generator
+    }
+
+    /// Answers one request frame (without its length) at a time of the clock that processes share. `waited`
+    /// is how long the request waits already.
     ///
     /// # Errors
     /// When the frame is not a request this broker advertises.
-    pub fn answer(&self, frame: &[u8]) -> Result<Answer, RequestError> {
+    pub fn answer(
+        &self,
+        frame: &[u8],
+        now_ns: u64,
+        waited: Duration,
+    ) -> Result<Reply, RequestError> {
         let [key_high, key_low, version_high, version_low, ..] = *frame else {
             return Err(RequestError("shorter than a header".to_owned()));
         };
@@ -95,13 +157,15 @@ impl SourceCluster {
         let mut bytes = Bytes::copy_from_slice(frame);
         let header = RequestHeader::decode(&mut bytes, api.request_header_version(version))
             .map_err(RequestError::of)?;
-        let at_once = |frame| Ok(Answer { frame, wait: Duration::ZERO });
+        let at_once = |frame: Vec<u8>| Ok(Reply::Now(Answer::of_fields(frame)));
         match api {
-            ApiKey::Fetch => self.fetch(&header, version, &bytes),
+            ApiKey::Fetch => self.fetch(&header, version, &bytes, now_ns, waited),
             ApiKey::ApiVersions => at_once(api_versions(&header, version)?),
             ApiKey::Metadata => at_once(self.metadata(&header, version, bytes)?),
-            ApiKey::ListOffsets => at_once(self.list_offsets(&header, version, bytes)?),
-            ApiKey::OffsetForLeaderEpoch => at_once(self.leader_epochs(&header, version, bytes)?),
+            ApiKey::ListOffsets => at_once(self.list_offsets(&header, version, bytes, now_ns)?),
+            ApiKey::OffsetForLeaderEpoch => {
+                at_once(self.leader_epochs(&header, version, bytes, now_ns)?)
+            }
             ApiKey::DescribeCluster => at_once(self.describe_cluster(&header, version)?),
             other => Err(RequestError(format!("{other:?} is not served"))),
         }
@@ -138,8 +202,8 @@ impl SourceCluster {
         };
         let broker = MetadataResponseBroker::default()
             .with_node_id(BrokerId(NODE_ID))
-            .with_host(StrBytes::from_static_str("127.0.0.1"))
-            .with_port(i32::from(self.port));
+            .with_host(StrBytes::from_string(self.address.ip().to_string()))
+            .with_port(i32::from(self.address.port()));
         let response = MetadataResponse::default()
             .with_brokers(vec![broker])
             .with_cluster_id(Some(cluster_id()))
@@ -169,9 +233,10 @@ impl SourceCluster {
         TopicName(StrBytes::from_string(self.generator.workload().topic.clone()))
     }
 
-    fn knows(&self, topic: &str, partition: i32) -> bool {
+    fn known(&self, topic: &str, partition: i32) -> Option<u32> {
         let workload = self.generator.workload();
-        topic == workload.topic && (0..workload.partitions.cast_signed()).contains(&partition)
+        let partition = u32::try_from(partition).ok()?;
+        (topic == workload.topic && partition < workload.partitions).then_some(partition)
     }
 
     fn list_offsets(
@@ -179,6 +244,7 @@ impl SourceCluster {
         header: &RequestHeader,
         version: i16,
         mut body: Bytes,
+        now_ns: u64,
     ) -> Result<Vec<u8>, RequestError> {
         let request = ListOffsetsRequest::decode(&mut body, version).map_err(RequestError::of)?;
         let topics = request
@@ -189,14 +255,11 @@ impl SourceCluster {
                     let answer = ListOffsetsPartitionResponse::default()
                         .with_partition_index(asked.partition_index)
                         .with_leader_epoch(0);
-                    if !self.knows(&topic.name, asked.partition_index) {
+                    let Some(partition) = self.known(&topic.name, asked.partition_index) else {
                         return answer.with_error_code(UNKNOWN_TOPIC_OR_PARTITION);
-                    }
-                    answer.with_offset(if asked.timestamp == -2 {
-                        0
-                    } else {
-                        self.generator.end_offset()
-                    })
+                    };
+                    let end = self.generator.end_offset_at(partition, now_ns);
+                    answer.with_offset(if asked.timestamp == EARLIEST { 0 } else { end })
                 });
                 let partitions = partitions.collect();
                 ListOffsetsTopicResponse::default()
@@ -217,6 +280,7 @@ impl SourceCluster {
         header: &RequestHeader,
         version: i16,
         mut body: Bytes,
+        now_ns: u64,
     ) -> Result<Vec<u8>, RequestError> {
         let request =
             OffsetForLeaderEpochRequest::decode(&mut body, version).map_err(RequestError::of)?;
@@ -228,12 +292,14 @@ impl SourceCluster {
                     .partitions
                     .iter()
                     .map(|asked| {
-                        let known = self.knows(&topic.topic, asked.partition);
+                        let end = self
+                            .known(&topic.topic, asked.partition)
+                            .map(|partition| self.generator.end_offset_at(partition, now_ns));
                         EpochEndOffset::default()
                             .with_partition(asked.partition)
-                            .with_error_code(if known { 0 } else { UNKNOWN_TOPIC_OR_PARTITION })
+                            .with_error_code(end.map_or(UNKNOWN_TOPIC_OR_PARTITION, |_| 0))
                             .with_leader_epoch(0)
-                            .with_end_offset(self.generator.end_offset())
+                            .with_end_offset(end.unwrap_or(-1))
                     })
                     .collect();
                 OffsetForLeaderTopicResult::default()
@@ -252,8 +318,8 @@ impl SourceCluster {
     ) -> Result<Vec<u8>, RequestError> {
         let broker = DescribeClusterBroker::default()
             .with_broker_id(BrokerId(NODE_ID))
-            .with_host(StrBytes::from_static_str("127.0.0.1"))
-            .with_port(i32::from(self.port));
+            .with_host(StrBytes::from_string(self.address.ip().to_string()))
+            .with_port(i32::from(self.address.port()));
         let response = DescribeClusterResponse::default()
             .with_cluster_id(cluster_id())
             .with_controller_id(BrokerId(NODE_ID))
@@ -266,24 +332,33 @@ impl SourceCluster {
         header: &RequestHeader,
         version: i16,
         body: &[u8],
-    ) -> Result<Answer, RequestError> {
+        now_ns: u64,
+        waited: Duration,
+    ) -> Result<Reply, RequestError> {
         let request = FetchRequest::decode(version, body).map_err(RequestError::of)?;
-        let mut budget = usize::try_from(request.max_bytes).unwrap_or(0).min(ANSWER_BYTES_MAX);
-        let mut records = Vec::new();
+        let mut reading = Reading {
+            now_ns,
+            budget: usize::try_from(request.max_bytes).unwrap_or(0).min(ANSWER_BYTES_MAX),
+            batches: Vec::new(),
+            counts: Vec::new(),
+            errors: false,
+            due_ns: u64::MAX,
+        };
         let mut topics = Vec::new();
-        let mut errors = false;
         for topic in &request.topics {
             let known = match &topic.topic {
                 TopicKey::Name(name) => **name == *self.generator.workload().topic,
                 TopicKey::Id(id) => *id == self.topic_id,
             };
-            let mut partitions = Vec::new();
-            for asked in &topic.partitions {
-                let answer = self.read(known, asked, &mut budget, &mut records);
-                errors |= answer.error_code != 0;
-                partitions.push(answer);
-            }
-            topics.push((topic.topic.clone(), partitions));
+            let partitions = topic.partitions.iter();
+            let partitions = partitions.map(|asked| self.read(known, asked, &mut reading));
+            topics.push((topic.topic.clone(), partitions.collect::<Vec<_>>()));
+        }
+        let wait_max = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+        // One batch is worth an answer, whatever the least number of bytes is: nobody here asks for more.
+        let waits = reading.batches.is_empty() && !reading.errors && request.min_bytes > 0;
+        if waits && waited < wait_max {
+            return Ok(Reply::Later(self.pause(reading.due_ns, now_ns).min(wait_max - waited)));
         }
         // No session is opened (id 0): each request names what it wants, as brokers before 1.1 had it.
         let head = AnswerHead {
@@ -293,27 +368,25 @@ impl SourceCluster {
             session_id: 0,
         };
         let answer = FetchAnswer::encode(version, &head, &topics, &[]);
-        let empty = records.is_empty() && !errors && request.min_bytes > 0;
-        let wait = if empty { u64::try_from(request.max_wait_ms).unwrap_or(0) } else { 0 };
-        let sizes = topics
-            .iter()
-            .flat_map(|(_, partitions)| partitions.iter().map(|one| one.records_bytes));
-        Ok(Answer { frame: weave(&answer, &records, sizes), wait: Duration::from_millis(wait) })
+        let Reading { batches, counts, .. } = reading;
+        Ok(Reply::Now(weave(answer, batches, &counts, self.generator.batch_bytes())))
     }
 
-    fn read(
-        &self,
-        known: bool,
-        asked: &FetchPartition,
-        budget: &mut usize,
-        out: &mut Vec<u8>,
-    ) -> AnswerPartition {
-        let end = self.generator.end_offset();
+    /// Until a batch is due, as far as that is known.
+    fn pause(&self, due_ns: u64, now_ns: u64) -> Duration {
+        if self.generator.workload().batch_interval_ns.is_none() {
+            return Duration::MAX;
+        }
+        let (shortest, longest) = LOOK_AGAIN;
+        Duration::from_nanos(due_ns.saturating_sub(now_ns)).clamp(shortest, longest)
+    }
+
+    fn read(&self, known: bool, asked: &FetchPartition, reading: &mut Reading) -> AnswerPartition {
         let mut answer = AnswerPartition {
             partition: asked.partition,
             error_code: 0,
-            high_watermark: end,
-            last_stable_offset: end,
+            high_watermark: -1,
+            last_stable_offset: -1,
             log_start_offset: 0,
             aborted: None,
             records_bytes: 0,
@@ -323,46 +396,65 @@ impl SourceCluster {
         let partition = u32::try_from(asked.partition).unwrap_or(u32::MAX);
         if !known || partition >= self.generator.workload().partitions {
             answer.error_code = UNKNOWN_TOPIC_OR_PARTITION;
+            reading.errors = true;
             return answer;
         }
+        let end = self.generator.end_offset_at(partition, reading.now_ns);
+        (answer.high_watermark, answer.last_stable_offset) = (end, end);
         if !(0..=end).contains(&asked.fetch_offset) {
             answer.error_code = OFFSET_OUT_OF_RANGE;
+            reading.errors = true;
             return answer;
         }
-        let room = usize::try_from(asked.max_bytes).unwrap_or(0).min(*budget);
-        let mut next = asked.fetch_offset;
+        let room = usize::try_from(asked.max_bytes).unwrap_or(0).min(reading.budget);
+        let (mut next, before) = (asked.fetch_offset, reading.batches.len());
         while next < end {
             let fits = answer.records_bytes + self.generator.batch_bytes() <= room;
-            if !fits && (answer.records_bytes > 0 || !out.is_empty()) {
+            if !fits && (answer.records_bytes > 0 || !reading.batches.is_empty()) {
                 break;
             }
-            let base = self.generator.batch(partition, next, out);
-            next = base + i64::from(self.generator.workload().batch_records);
+            let (first, head) = self.generator.head(partition, next);
+            reading.batches.push(Piece::Batch { head, partition, offset: first });
+            next = first + i64::from(self.generator.workload().batch_records);
             answer.records_bytes += self.generator.batch_bytes();
         }
-        *budget = budget.saturating_sub(answer.records_bytes);
+        if next < self.generator.end_offset()
+            && let Some(due_ns) = self.generator.due_ns(partition, next)
+        {
+            reading.due_ns = reading.due_ns.min(due_ns);
+        }
+        reading.budget = reading.budget.saturating_sub(answer.records_bytes);
+        reading.counts.extend(Some(reading.batches.len() - before).filter(|count| *count > 0));
         answer
     }
 }
 
-/// Puts the records between the encoded pieces.
-fn weave(answer: &FetchAnswer, records: &[u8], sizes: impl Iterator<Item = usize>) -> Vec<u8> {
-    let fields: usize = answer.pieces.iter().map(Bytes::len).sum();
-    let mut frame = Vec::with_capacity(fields + records.len());
-    let mut pieces = answer.pieces.iter();
-    let mut rest = records;
-    if let Some(first) = pieces.next() {
-        frame.extend_from_slice(first);
+/// What a Fetch request has read so far.
+struct Reading {
+    now_ns: u64,
+    /// Bytes the answer may still take.
+    budget: usize,
+    batches: Vec<Piece>,
+    /// Batches of each partition with any.
+    counts: Vec<usize>,
+    /// Whether a partition could not be read, which is answered at once.
+    errors: bool,
+    /// When the first batch that is not there yet will be.
+    due_ns: u64,
+}
+
+/// Puts the batches between the encoded pieces; `counts` are the batches of each partition with any.
+fn weave(answer: FetchAnswer, batches: Vec<Piece>, counts: &[usize], batch_bytes: usize) -> Answer {
+    let record_bytes = batches.len() * batch_bytes;
+    let mut pieces = Vec::with_capacity(answer.pieces.len() + batches.len());
+    let mut fields = answer.pieces.into_iter().map(Piece::Fields);
+    let mut batches = batches.into_iter();
+    pieces.extend(fields.next());
+    for count in counts {
+        pieces.extend(batches.by_ref().take(*count));
+        pieces.extend(fields.next());
     }
-    for size in sizes.filter(|size| *size > 0) {
-        let (now, later) = rest.split_at(size);
-        frame.extend_from_slice(now);
-        rest = later;
-        if let Some(piece) = pieces.next() {
-            frame.extend_from_slice(piece);
-        }
-    }
-    frame
+    Answer { pieces, record_bytes }
 }
 
 fn api_versions(header: &RequestHeader, version: i16) -> Result<Vec<u8>, RequestError> {

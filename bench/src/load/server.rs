@@ -1,12 +1,9 @@
-//! The sockets of the synthetic broker.
+//! The demo's broker: the synthetic source on threads of this process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use super::SourceCluster;
-
-/// Largest request accepted, in bytes.
-const REQUEST_BYTES_MAX: usize = 8 << 20;
 
 /// Why the source could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +24,7 @@ impl SourceServer {
     pub fn start(cluster: SourceCluster) -> Result<Self, ServerError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let cluster = cluster.on_port(address.port());
+        let cluster = cluster.at(address);
         std::thread::Builder::new()
             .name("synthetic-source".to_owned())
             .spawn(move || backend::serve(listener, &cluster))?;
@@ -41,21 +38,18 @@ impl SourceServer {
     }
 }
 
-/// The length in a frame's first four bytes, if a request can have it.
-fn frame_length(prefix: [u8; 4]) -> Option<usize> {
-    let length = usize::try_from(i32::from_be_bytes(prefix)).ok()?;
-    (length <= REQUEST_BYTES_MAX).then_some(length)
-}
-
 #[cfg(feature = "load-tokio-uring")]
 mod backend {
     //! One thread, one task a connection, tokio-uring.
 
     use std::net::TcpListener;
+    use std::time::Duration;
 
     use tokio_uring::net::{TcpListener as RingListener, TcpStream};
 
-    use super::{SourceCluster, frame_length};
+    use crate::clock::monotonic_ns;
+    use crate::load::connection::frame_length;
+    use crate::load::{Answer, Reply, SourceCluster};
 
     pub(super) fn serve(listener: TcpListener, cluster: &SourceCluster) {
         tokio_uring::start(async {
@@ -80,21 +74,36 @@ mod backend {
                     return Ok(());
                 }
             }
-            let prefix = [kept[0], kept[1], kept[2], kept[3]];
-            let length = frame_length(prefix)
-                .ok_or_else(|| std::io::Error::other("impossible request length"))?;
+            let length = frame_length([kept[0], kept[1], kept[2], kept[3]])?;
             while kept.len() < 4 + length {
                 if !receive(stream, &mut kept).await? {
                     return Ok(());
                 }
             }
-            let answer = cluster.answer(&kept[4..4 + length]).map_err(std::io::Error::other)?;
+            let answer = answer(cluster, &kept[4..4 + length]).await?;
             kept.drain(..4 + length);
-            if !answer.wait.is_zero() {
-                tokio::time::sleep(answer.wait).await;
+            // The ring owns what it sends until it is sent: the records are copied once.
+            let slices = answer.slices(cluster.generator());
+            let mut frame = Vec::with_capacity(slices.iter().map(|slice| slice.len()).sum());
+            for slice in &slices {
+                frame.extend_from_slice(slice);
             }
-            let (result, _) = stream.write_all(answer.frame).await;
+            let (result, _) = stream.write_all(frame).await;
             result?;
+        }
+    }
+
+    async fn answer(cluster: &SourceCluster, frame: &[u8]) -> std::io::Result<Answer> {
+        let mut waited = Duration::ZERO;
+        loop {
+            let reply = cluster.answer(frame, monotonic_ns(), waited);
+            match reply.map_err(std::io::Error::other)? {
+                Reply::Now(answer) => return Ok(answer),
+                Reply::Later(pause) => {
+                    tokio::time::sleep(pause).await;
+                    waited += pause;
+                }
+            }
         }
     }
 
@@ -110,36 +119,19 @@ mod backend {
 mod backend {
     //! One blocking thread a connection.
 
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
 
-    use super::{SourceCluster, frame_length};
+    use crate::load::SourceCluster;
+    use crate::load::connection::{Connection, Purpose};
 
     pub(super) fn serve(listener: TcpListener, cluster: &SourceCluster) {
         for stream in listener.incoming().flatten() {
             let cluster = cluster.clone();
             std::thread::spawn(move || {
-                if let Err(problem) = converse(stream, &cluster) {
+                if let Err(problem) = Connection::new(stream, Purpose::Kafka).serve(&cluster) {
                     tracing::debug!("synthetic source: {problem}");
                 }
             });
-        }
-    }
-
-    fn converse(mut stream: TcpStream, cluster: &SourceCluster) -> std::io::Result<()> {
-        stream.set_nodelay(true)?;
-        loop {
-            let mut prefix = [0; 4];
-            if stream.read_exact(&mut prefix).is_err() {
-                return Ok(());
-            }
-            let length = frame_length(prefix)
-                .ok_or_else(|| std::io::Error::other("impossible request length"))?;
-            let mut frame = vec![0; length];
-            stream.read_exact(&mut frame)?;
-            let answer = cluster.answer(&frame).map_err(std::io::Error::other)?;
-            std::thread::sleep(answer.wait);
-            stream.write_all(&answer.frame)?;
         }
     }
 }

@@ -12,6 +12,9 @@ pub enum SubjectError {
     /// It could not be measured; the other subjects go on.
     #[error("{0}")]
     Failed(String),
+    /// There was nothing to measure: no failure.
+    #[error("{0}")]
+    Skipped(String),
     /// The operator ended the benchmark meanwhile.
     #[error("interrupted")]
     Interrupted,
@@ -21,6 +24,18 @@ impl SubjectError {
     /// From any error, with what was being done.
     pub fn failed(doing: &str, error: impl std::fmt::Display) -> Self {
         Self::Failed(format!("cannot {doing}: {error}"))
+    }
+}
+
+impl From<crate::node::NodeError> for SubjectError {
+    fn from(error: crate::node::NodeError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<crate::load::ProcessError> for SubjectError {
+    fn from(error: crate::load::ProcessError) -> Self {
+        Self::Failed(error.to_string())
     }
 }
 
@@ -90,8 +105,13 @@ impl Session {
     /// Notes what is not measured, and why.
     pub fn leave_out(&self, what: impl Into<String>) {
         let what = what.into();
-        self.say(&format!("left out: {what}"));
-        self.with_run(|run| run.left_out.push(what));
+        self.with_run(|run| {
+            // Once, however many repeats say it.
+            if !run.left_out.contains(&what) {
+                self.say(&format!("left out: {what}"));
+                run.left_out.push(what);
+            }
+        });
     }
 
     /// Measures the subjects in turn, `repeats` times. A failure is noted in the subject's row and the
@@ -122,6 +142,9 @@ impl Session {
                     Err(SubjectError::Interrupted) => {
                         self.with_run(|run| run.interrupted = true);
                         break 'measuring;
+                    }
+                    Err(SubjectError::Skipped(why)) => {
+                        self.leave_out(format!("{name}, {}: {why}", row.subject));
                     }
                     Err(SubjectError::Failed(why)) => {
                         self.say(&format!("{place}: {why}"));
@@ -228,6 +251,19 @@ mod tests {
         assert_eq!(rows[0].failures, ["no Java"]);
         assert_eq!(rows[1].figure("throughput").unwrap().median, 3.0);
         assert!(!run.complete() && !run.interrupted);
+    }
+
+    #[test]
+    fn what_there_is_nothing_of_is_left_out_once_and_is_no_failure() {
+        let session = session();
+        let nothing = || Err(SubjectError::Skipped("none here".to_owned()));
+        let mut subjects =
+            [scripted("a", vec![Ok(1.0), Ok(2.0)]), scripted("b", vec![nothing(), nothing()])];
+        session.case("case", &mut subjects, 2);
+        let run = session.end();
+        assert_eq!(run.left_out, ["case, b: none here"]);
+        assert_eq!(run.cases[0].rows.len(), 1);
+        assert!(run.complete());
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! `longhaul bench`: one subcommand for each question.
 
+mod children;
+mod lag;
 mod landing;
 mod output;
 mod path_arguments;
 mod peers;
+mod wan;
 mod wan_shell;
 
 use std::process::ExitCode;
@@ -17,6 +20,14 @@ pub(crate) enum Bench {
     WanShell(wan_shell::WanShell),
     WanSet(wan_shell::WanSet),
     Peers(peers::Peers),
+    Wan(wan::Wan),
+    Lag(lag::Lag),
+    /// The synthetic source, which a benchmark starts.
+    #[command(hide = true)]
+    Source(children::Source),
+    /// The raw TCP receiver, which a benchmark starts.
+    #[command(hide = true)]
+    Receive(children::Receive),
 }
 
 impl Bench {
@@ -27,6 +38,10 @@ impl Bench {
             Self::WanShell(shell) => shell.run(),
             Self::WanSet(set) => set.run(),
             Self::Peers(peers) => peers.run(),
+            Self::Wan(wan) => wan.run(),
+            Self::Lag(lag) => lag.run(),
+            Self::Source(source) => source.run(),
+            Self::Receive(receive) => receive.run(),
         }
     }
 }

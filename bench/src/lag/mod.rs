@@ -1,0 +1,147 @@
+//! How late the tail is at a given load: open loop, from the time each record was due at the source.
+//!
+//! The source's log grows by a schedule that waits for nobody. A consumer at the mirror notes when it has each
+//! record; what it notes is compared byte by byte with the source, and so are the mirror's files at the end.
+//! Meanwhile datagrams that carry their time measure the path one way.
+
+mod consumer;
+mod longhaul;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::ground::GroundSetup;
+use crate::load::Workload;
+use crate::run::{Session, Subject};
+use crate::wan::{WanError, WanPath};
+
+/// The question it answers.
+pub const QUESTION: &str = "How late is the tail of the mirror at a given load?";
+/// What is mirrored.
+const TOPIC: &str = "lag";
+/// A batch holds what comes to a partition in this time, as a producer with a linger of it sends, up to
+/// [`BATCH_BYTES_MAX`].
+const LINGER: Duration = Duration::from_millis(5);
+/// Bytes of values in a batch at most.
+const BATCH_BYTES_MAX: u64 = 64 << 10;
+/// The least load: a record a second.
+const RECORDS_PER_SECOND_MIN: f64 = 1.0;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `longhaul` program.
+    pub program: PathBuf,
+    /// Where.
+    pub ground: GroundSetup,
+    /// Record values over all partitions, in bytes a second.
+    pub load_bytes: u64,
+    /// Partitions.
+    pub partitions: u32,
+    /// Bytes of a record's value.
+    pub value_bytes: usize,
+    /// How long records come that count.
+    pub time: Duration,
+    /// How long records come before, that do not count.
+    pub warm_up: Duration,
+    /// Runs of each subject.
+    pub repeats: u32,
+    /// Where the mirrors' folders go.
+    pub directory: PathBuf,
+}
+
+/// Why it cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum LagError {
+    /// The load is no load.
+    #[error(
+        "a load of {0} bytes a second is less than a record of {1} bytes a second; raise --load, or choose a smaller \
+         --record-size"
+    )]
+    Load(u64, usize),
+    /// No such path.
+    #[error(transparent)]
+    Path(#[from] WanError),
+}
+
+/// Measures; the session gets one case.
+///
+/// # Errors
+/// When the load makes no sense.
+pub fn run(options: &Options, session: &Session) -> Result<(), LagError> {
+    let workload = workload(options)?;
+    // Opened to learn now, and not in each row, that there can be none.
+    if let GroundSetup::Path(path) = &options.ground {
+        drop(WanPath::open(path)?);
+    }
+    let name = format!(
+        "{} partitions, {:.1} MB/s in {} B records, {}",
+        options.partitions,
+        options.load_bytes as f64 / 1e6,
+        options.value_bytes,
+        options.ground,
+    );
+    let mut subjects: Vec<Box<dyn Subject + '_>> =
+        vec![Box::new(longhaul::Longhaul { options, workload: &workload })];
+    session.case(&name, &mut subjects, options.repeats);
+    Ok(())
+}
+
+/// The schedule of a load.
+fn workload(options: &Options) -> Result<Workload, LagError> {
+    let partitions = f64::from(options.partitions.max(1));
+    let records_per_second = options.load_bytes as f64 / options.value_bytes.max(1) as f64;
+    if records_per_second < RECORDS_PER_SECOND_MIN {
+        return Err(LagError::Load(options.load_bytes, options.value_bytes));
+    }
+    let in_linger = (records_per_second / partitions * LINGER.as_secs_f64()) as u64;
+    let room = BATCH_BYTES_MAX / options.value_bytes.max(1) as u64;
+    let batch_records = in_linger.min(room).clamp(1, u64::from(u32::MAX));
+    let interval_ns = batch_records as f64 * partitions / records_per_second * 1e9;
+    let time_ns = (options.time + options.warm_up).as_secs_f64() * 1e9;
+    let batches = (time_ns / interval_ns).ceil().max(1.0) as u64;
+    Ok(Workload {
+        topic: TOPIC.to_owned(),
+        partitions: options.partitions.max(1),
+        records: batches * batch_records,
+        value_bytes: options.value_bytes,
+        batch_records: batch_records as u32,
+        batch_interval_ns: Some(interval_ns.max(1.0) as u64),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(load_bytes: u64, partitions: u32, value_bytes: usize) -> Options {
+        Options {
+            program: PathBuf::new(),
+            ground: GroundSetup::Loopback,
+            load_bytes,
+            partitions,
+            value_bytes,
+            time: Duration::from_secs(8),
+            warm_up: Duration::from_secs(2),
+            repeats: 1,
+            directory: PathBuf::new(),
+        }
+    }
+
+    #[test]
+    fn a_schedule_carries_the_load_that_was_asked_for() {
+        for (load, partitions, value) in
+            [(60_000_000, 1, 1024), (60_000_000, 64, 1024), (1_000_000, 1_000, 100), (200, 3, 100)]
+        {
+            let workload = workload(&options(load, partitions, value)).unwrap();
+            let interval = workload.batch_interval_ns.unwrap() as f64 / 1e9;
+            let batch = f64::from(workload.batch_records) * value as f64;
+            let rate = batch / interval * f64::from(partitions);
+            assert!((rate / load as f64 - 1.0).abs() < 0.001, "{load}: {workload:?}");
+            let seconds = workload.batches() as f64 * interval;
+            assert!(seconds >= 9.99, "{load}: {seconds} s");
+            assert!(batch <= BATCH_BYTES_MAX as f64 || workload.batch_records == 1);
+        }
+        assert!(workload(&options(99, 1, 100)).unwrap_err().to_string().contains("--load"));
+    }
+}

@@ -1,0 +1,184 @@
+//! Each benchmark in its short form: that it runs, checks bytes, has its structure and leaves nothing behind.
+//! What it measures is for a quiet machine; a run that says the machine was busy is good enough here.
+
+#![expect(clippy::expect_used, reason = "a test that meets an error has failed")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Something that takes seconds has not happened after this.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// One benchmark at a time: two would only measure each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A benchmark with a temporary folder of its own.
+fn bench(temporary: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.arg("bench").args(arguments).env("TMPDIR", temporary);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The run that a benchmark printed. Exit code 1 is for a run with an invalid sample too.
+fn run_of(output: &Output) -> Value {
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", said(output));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no run: {}", said(output)))
+}
+
+/// Whether this machine lets us make a path; if not, the test says so and is over.
+fn paths_are_possible() -> bool {
+    let tried = bench(Path::new("/tmp"), &["wan-shell", "--", "true"]).output().expect("it runs");
+    if !tried.status.success() {
+        let why = said(&tried);
+        assert!(why.contains("run it as root") || why.contains("/dev/net/tun"), "{why}");
+        // To standard error past the harness' capture: a test that did not run is to be seen.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no path can be made here: {why}");
+    }
+    tried.status.success()
+}
+
+fn samples(run: &Value) -> Vec<&Value> {
+    let rows = run["cases"].as_array().expect("cases").iter();
+    let rows = rows.flat_map(|case| case["rows"].as_array().expect("rows"));
+    rows.flat_map(|row| {
+        assert_eq!(row["failures"], Value::Array(Vec::new()), "{row}");
+        row["samples"].as_array().expect("samples")
+    })
+    .collect()
+}
+
+fn figure(sample: &Value, name: &str) -> f64 {
+    let figures = sample["figures"].as_array().expect("figures");
+    let figure = figures.iter().find(|figure| figure["name"] == name);
+    figure.unwrap_or_else(|| panic!("no {name} in {sample}"))["value"].as_f64().expect("a number")
+}
+
+fn assert_empty(folder: &Path) {
+    let left: Vec<_> = fs::read_dir(folder).expect("the folder").flatten().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+#[test]
+fn lag_reads_every_record_and_checks_it() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let arguments =
+        ["--loopback", "--load", "2MB", "--partitions", "3", "--seconds", "2", "--warm-up", "1"];
+    let ran = bench(temporary.path(), &["lag", "--json", "--repeats", "1"])
+        .args(arguments)
+        .output()
+        .expect("a benchmark");
+    let run = run_of(&ran);
+    let samples = samples(&run);
+    assert_eq!(samples.len(), 1, "{run}");
+    let sample = samples[0];
+    // Three seconds of 2 MB/s and the batches' own bytes.
+    assert!(sample["bytes"].as_u64().expect("bytes") > 5_500_000, "{sample}");
+    assert!(sample["checked"].as_str().expect("checked").contains("every byte"), "{sample}");
+    assert!(figure(sample, "lag p50") > 0.0);
+    assert!(figure(sample, "lag max") >= figure(sample, "lag p99"));
+    assert!(figure(sample, "path one way p50") > 0.0);
+    let names: Vec<_> = sample["histograms"].as_array().expect("histograms").iter().collect();
+    assert_eq!(names.len(), 2, "{sample}");
+    assert_empty(temporary.path());
+}
+
+#[test]
+fn wan_measures_every_case_beside_raw_tcp() {
+    let _alone = alone();
+    if !paths_are_possible() {
+        return;
+    }
+    let temporary = tempfile::tempdir().expect("a folder");
+    let arguments = ["--rtt", "20ms", "--rate", "50M", "--loss", "0", "--partitions", "3"];
+    let ran = bench(temporary.path(), &["wan", "--json", "--repeats", "1", "--seconds", "2"])
+        .args(arguments)
+        .output()
+        .expect("a benchmark");
+    let run = run_of(&ran);
+    let cases = run["cases"].as_array().expect("cases");
+    assert_eq!(cases.len(), 2, "two kinds of source: {run}");
+    for case in cases {
+        let rows = case["rows"].as_array().expect("rows");
+        assert!(rows.len() >= 2, "{case}");
+        assert_eq!((&rows[0]["subject"], &rows[0]["ours"]), (&"Longhaul".into(), &true.into()));
+        assert_eq!(rows[1]["subject"], "raw TCP, 1 flow");
+        assert!(rows[0]["samples"][0]["checked"].is_string(), "{case}");
+    }
+    for sample in samples(&run) {
+        assert!(figure(sample, "goodput") > 0.0);
+        assert!(figure(sample, "of the link") < 120.0);
+        assert!(figure(sample, "flows") >= 1.0);
+        assert!(sample["limit"]["evidence"].is_string(), "{sample}");
+        assert_eq!(sample["processes"].as_array().expect("processes").len(), 3);
+        assert!(!sample["series"][0]["points"].as_array().expect("points").is_empty());
+    }
+    assert_empty(temporary.path());
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_was_measured_and_cleans_up() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let arguments = ["--loopback", "--load", "1MB", "--partitions", "1", "--seconds", "1"];
+    let mut running = bench(temporary.path(), &["lag", "--json", "--repeats", "1000", "--out"])
+        .arg(out.path())
+        .args(arguments)
+        .args(["--warm-up", "0"])
+        .spawn()
+        .expect("a benchmark");
+    let mut stderr = BufReader::new(running.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    let deadline = Instant::now() + LIMIT;
+    while !line.contains("run 1 of") {
+        assert!(Instant::now() < deadline, "no sample in time");
+        line.clear();
+        stderr.read_line(&mut line).expect("a line");
+    }
+    let pid = Pid::from_raw(running.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::INT).expect("a signal");
+    // Whoever writes to a pipe that nobody reads would end early.
+    let rest = std::thread::spawn(move || stderr.lines().map_while(Result::ok).count());
+    let ended = running.wait_with_output().expect("an end");
+    rest.join().expect("the rest of the words");
+    let run = run_of(&ended);
+    assert_eq!((&run["interrupted"], ended.status.code()), (&true.into(), Some(1)));
+    assert!(!samples(&run).is_empty(), "{run}");
+    assert!(out.path().join("lag.json").is_file());
+    assert_empty(temporary.path());
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_a_sentence() {
+    for (arguments, needle) in [
+        (&["lag", "--loopback", "--load", "10B"][..], "raise --load"),
+        (&["lag", "--rate", "1", "--load", "1MB"], "a rate of 1 bits"),
+        (&["wan", "--rtt", "1min"], "delay"),
+        (&["wan", "--rtt", "1ms", "--rate", "40G", "--seconds", "3600"], "--seconds"),
+        (&["wan", "--directory", "/nowhere"], "/nowhere"),
+        (&["wan", "--congestion", "wishful"], "wishful"),
+    ] {
+        let ran = bench(Path::new("/tmp"), arguments).output().expect("it runs");
+        let said = said(&ran);
+        assert_eq!(ran.status.code(), Some(1), "{arguments:?}: {said}");
+        let impossible = said.contains("run it as root") || said.contains("/dev/net/tun");
+        assert!(said.contains(needle) || impossible, "{arguments:?}: {said}");
+        assert!(ran.stdout.is_empty(), "{arguments:?}");
+    }
+}
