@@ -278,7 +278,8 @@ public final class Driver {
     }
 
     /**
-     * Writes "count" records of "size" bytes to one partition or, with partition -1, to all by key.
+     * Writes "count" records of "size" bytes to one partition, with "partitions" to that many in turn or,
+     * with partition -1, to all by key.
      * "transaction": begin (and leave open), commit or abort. Without "producer" the producer is closed at the end.
      */
     private JsonNode produce(JsonNode command) throws Exception {
@@ -291,13 +292,15 @@ public final class Driver {
         long count = number(command, "count", 1);
         int partition = (int) number(command, "partition", 0);
         long keys = number(command, "keys", 0);
+        long partitions = number(command, "partitions", 0);
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (long index = first; index < first + count; index++) {
             byte[] key = keys > 0 ? ("key-" + index % keys).getBytes(StandardCharsets.UTF_8) : null;
             byte[] value = command.path("tombstones").asBoolean() ? null : value(command, index);
             Long timestamp = command.hasNonNull("timestamp") ? command.get("timestamp").asLong() + index : null;
             ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(command.get("topic").asText(),
-                    partition < 0 ? null : partition, timestamp, key, value);
+                    partitions > 0 ? (Integer) (int) (index % partitions) : partition < 0 ? null : partition,
+                    timestamp, key, value);
             if (command.path("null_header").asBoolean()) {
                 record.headers().add("empty", null).add("same", new byte[] {1}).add("same", new byte[] {2});
             }

@@ -1,9 +1,13 @@
 //! The source misbehaves as real clusters do: brokers die, leaders move, addresses change.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use testkit::{Cluster, ClusterOptions, Door, assert_logs_equal, wait_for_equal_ends, wait_until};
+use testkit::{
+    Cluster, ClusterOptions, Door, Node, assert_logs_equal, kafka_tool_within, wait_for_equal_ends,
+    wait_until,
+};
 
 use crate::{driver, node};
 
@@ -150,4 +154,69 @@ fn connections_forgotten_on_the_way_are_replaced_and_nothing_is_lost_or_doubled(
         let folder = format!("{topic}-{partition}");
         assert_logs_equal(&cluster.data(0).join(&folder), &node.data().join(&folder));
     }
+}
+
+/// After each disturbance every partition has moved again within this time.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Enough that lanes, sessions and metadata come in more than one piece.
+const PARTITIONS: usize = 1000;
+
+/// S-40: brokers restart one after the other, leaders move, the node restarts; no partition stays
+/// behind. `LONGHAUL_PARTITIONS` for more of them.
+#[test]
+fn after_every_disturbance_every_partition_moves_again() {
+    let count = std::env::var("LONGHAUL_PARTITIONS").ok().and_then(|text| text.parse().ok());
+    let count: usize = count.unwrap_or(PARTITIONS);
+    let mut cluster = three_brokers();
+    let driver = driver();
+    let source = cluster.bootstrap();
+    driver.must(&json!({"do": "create_topic", "bootstrap": source, "topic": "trickle",
+        "partitions": count, "replication": 2, "config": {"min.insync.replicas": "1"}}));
+    let mut node = node();
+    node.create_mirror("m", &source, &[]);
+    node.start_topics("m", "trickle");
+    let mut rounds = 0;
+    let mut trickle = |node: &Node, what: &str| {
+        // One record for each partition; a retry of the producer's may double some at the source.
+        driver.must(&json!({"do": "produce", "bootstrap": source, "topic": "trickle",
+            "partitions": count, "first": count as i64 * rounds, "count": count}));
+        rounds += 1;
+        let mut behind = BTreeMap::new();
+        let mut look = || {
+            behind = node
+                .describe()
+                .into_iter()
+                .filter(|row| {
+                    row.state != "MIRRORING"
+                        || row.destination_offset < rounds
+                        || row.lag != Some(0)
+                })
+                .map(|row| (row.partition, row))
+                .collect();
+            behind.is_empty()
+        };
+        let until = Instant::now() + LIMIT;
+        while !look() {
+            assert!(Instant::now() < until, "{what}: {} left behind, {behind:?}", behind.len());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert_eq!(node.describe().len(), count);
+    };
+    trickle(&node, "at the start");
+    for broker in [1, 2, 0] {
+        cluster.stop(broker);
+        cluster.restart(broker);
+    }
+    trickle(&node, "brokers restarted");
+    let elected = kafka_tool_within(
+        "LeaderElectionCommand",
+        &["--bootstrap-server", &source, "--election-type", "preferred", "--all-topic-partitions"],
+        LIMIT,
+    );
+    assert!(elected.code == 0, "{}{}", elected.stdout, elected.stderr);
+    trickle(&node, "leaders moved");
+    node.kill();
+    node.restart();
+    trickle(&node, "node restarted");
 }

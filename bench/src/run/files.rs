@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{FORMAT, Run};
@@ -61,7 +62,11 @@ pub fn write(directory: &Path, run: &Run) -> Result<Vec<PathBuf>, FileError> {
 /// Puts `bytes` in the place of what the file held, or leaves that as it was.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed("write", path))?;
+    // A temporary file is its owner's alone; results are for everybody.
+    let mut file = tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o644))
+        .tempfile_in(directory)
+        .map_err(failed("write", path))?;
     io::Write::write_all(&mut file, bytes).map_err(failed("write", path))?;
     file.persist(path).map_err(|error| failed("write", path)(error.error))?;
     Ok(())
