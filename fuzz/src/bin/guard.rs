@@ -27,7 +27,8 @@ apis! {
     OffsetDeleteRequest, DescribeQuorumRequest, DescribeClusterRequest, DescribeProducersRequest,
     DescribeTransactionsRequest, ListTransactionsRequest, ConsumerGroupHeartbeatRequest,
     ConsumerGroupDescribeRequest, GetTelemetrySubscriptionsRequest, PushTelemetryRequest,
-    ListConfigResourcesRequest, DescribeTopicPartitionsRequest,
+    ListConfigResourcesRequest, DescribeTopicPartitionsRequest, ElectLeadersRequest,
+    AlterPartitionReassignmentsRequest,
 }
 
 // The first byte chooses the API by its place above, the second the version, and its highest bit

@@ -65,6 +65,9 @@ pub enum InspectError {
         "{0} is neither a .log file, nor a partition folder (<topic>-<number> with .log files), nor a directory of such folders"
     )]
     NotALog(PathBuf),
+    /// A file where a folder is wanted.
+    #[error("{0} is a file: give the partition folder it lies in")]
+    File(PathBuf),
     /// The system refused.
     #[error("cannot read {path}: {source}")]
     Io {
@@ -78,6 +81,9 @@ pub enum InspectError {
 /// The partition folders at `path`: itself if it is one, else those in it, by name.
 pub fn partition_folders(path: &Path) -> Result<Vec<PathBuf>, InspectError> {
     let failed = |source| InspectError::Io { path: path.to_path_buf(), source };
+    if path.is_file() {
+        return Err(InspectError::File(path.to_path_buf()));
+    }
     if !segment_bases(path).map_err(failed)?.is_empty() {
         return Ok(vec![path.to_path_buf()]);
     }
@@ -89,7 +95,7 @@ pub fn partition_folders(path: &Path) -> Result<Vec<PathBuf>, InspectError> {
         }
     }
     folders.sort();
-    if folders.is_empty() && !is_partition_name(path) {
+    if folders.is_empty() {
         return Err(InspectError::NotALog(path.to_path_buf()));
     }
     Ok(folders)

@@ -340,6 +340,18 @@ fn a_data_directory_is_verified_folder_by_folder() {
         verify(elsewhere.path(), &InspectOptions::default(), &mut |_| {}),
         Err(InspectError::NotALog(_))
     ));
+    let named_as_one = elsewhere.path().join("orders-0");
+    fs::create_dir(&named_as_one).unwrap();
+    assert!(matches!(
+        verify(&named_as_one, &InspectOptions::default(), &mut |_| {}),
+        Err(InspectError::NotALog(_))
+    ));
+    let file = elsewhere.path().join("00000000000000000000.log");
+    fs::write(&file, []).unwrap();
+    assert!(matches!(
+        verify(&file, &InspectOptions::default(), &mut |_| {}),
+        Err(InspectError::File(_))
+    ));
     assert!(matches!(
         verify(&root.join("missing"), &InspectOptions::default(), &mut |_| {}),
         Err(InspectError::Io { .. })
