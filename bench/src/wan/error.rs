@@ -10,8 +10,8 @@ pub enum WanError {
     Settings(String),
     /// Get the right to make namespaces.
     #[error(
-        "a path needs network namespaces of its own, and this user may not make them ({0}); run it as root, or let the \
-         machine's administrator allow unprivileged user namespaces"
+        "a path needs network namespaces of its own, and this user may not make them ({0}); run it as root (a container \
+         needs the capability SYS_ADMIN for it), or let the machine's administrator allow unprivileged user namespaces"
     )]
     Namespaces(#[source] io::Error),
     /// Get the TUN device.
@@ -35,6 +35,20 @@ pub enum WanError {
     Memory {
         /// For one direction.
         mebibytes: u64,
+    },
+    /// Use the relay, or another kernel.
+    #[error(
+        "this kernel has no netem, or there is no tc of iproute2 to set it up; use the relay, which needs neither \
+         (--backend relay)"
+    )]
+    NoNetem,
+    /// netem did not take what was asked for.
+    #[error("tc refused {command:?}: {said}; use the relay instead (--backend relay)")]
+    Tc {
+        /// Its arguments.
+        command: String,
+        /// What it said.
+        said: String,
     },
     /// Something that works on a healthy machine did not.
     #[error("cannot {what}: {error}")]

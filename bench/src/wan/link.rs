@@ -57,6 +57,20 @@ pub struct LinkCounts {
     pub reordered: u64,
 }
 
+impl LinkCounts {
+    /// What came after an earlier count.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(earlier.packets),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            lost: self.lost.saturating_sub(earlier.lost),
+            queue_dropped: self.queue_dropped.saturating_sub(earlier.queue_dropped),
+            down_dropped: self.down_dropped.saturating_sub(earlier.down_dropped),
+            reordered: self.reordered.saturating_sub(earlier.reordered),
+        }
+    }
+}
+
 /// One direction.
 #[derive(Debug)]
 pub(super) struct Link {

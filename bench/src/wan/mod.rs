@@ -17,8 +17,10 @@ mod keeper;
 mod lane;
 mod link;
 mod namespace;
+mod netem;
 mod netlink;
 mod path;
+mod relay;
 mod report;
 mod ring;
 mod segment;
@@ -29,6 +31,7 @@ mod user;
 pub use control::{Control, ask};
 pub use error::WanError;
 pub use link::LinkCounts;
+pub use netem::{Backend, BackendChoice};
 pub use path::{Side, WanPath};
 pub use report::{DirectionReport, Lateness, PathReport, Validity};
 pub use settings::{

@@ -15,6 +15,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::sys;
 
+const SENT_BYTES: usize = 8;
+const SENT_PACKETS: usize = 9;
+const SENT_DROPPED: usize = 11;
+
 /// One end of the path.
 #[derive(Debug, Clone)]
 pub(super) struct Namespace {
@@ -56,11 +60,18 @@ impl Namespace {
             let device = fs::read_to_string("/proc/thread-self/net/dev")?;
             let tcp = fs::read_to_string("/proc/thread-self/net/netstat")?;
             Ok(Counters {
-                device_dropped: transmit_dropped(&device, sys::DEVICE).unwrap_or(0),
+                device_dropped: device_number(&device, sys::DEVICE, SENT_DROPPED).unwrap_or(0),
                 memory_pressures: tcp_count(&tcp, "TCPMemoryPressures").unwrap_or(0),
                 pruned: tcp_count(&tcp, "PruneCalled").unwrap_or(0),
             })
         })?
+    }
+
+    /// Bytes and packets that the device has sent.
+    pub(super) fn sent(&self) -> io::Result<(u64, u64)> {
+        let table = self.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
+        let number = |place| device_number(&table, sys::DEVICE, place).unwrap_or(0);
+        Ok((number(SENT_BYTES), number(SENT_PACKETS)))
     }
 
     /// Whether a TCP socket listens on the port, at any address.
@@ -87,11 +98,11 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Re
     })
 }
 
-/// The twelfth number of the device's line: `name: 8 numbers received, bytes packets errs drop ... sent`.
-fn transmit_dropped(table: &str, device: &str) -> Option<u64> {
+/// A number of the device's line: `name: 8 numbers received, bytes packets errs drop ... sent`.
+fn device_number(table: &str, device: &str, place: usize) -> Option<u64> {
     let numbers =
         table.lines().find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'))?;
-    numbers.split_whitespace().nth(11)?.parse().ok()
+    numbers.split_whitespace().nth(place)?.parse().ok()
 }
 
 /// Lines of `number: address:port peer:port state ...`, all in hexadecimal.
@@ -120,8 +131,9 @@ mod tests {
     fn counters_are_read_from_the_kernels_tables() {
         let device = "Inter-|   Receive | Transmit\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n  \
                       wan0:11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26\n";
-        assert_eq!(transmit_dropped(device, "wan0"), Some(22));
-        assert_eq!(transmit_dropped(device, "wan1"), None);
+        assert_eq!(device_number(device, "wan0", SENT_DROPPED), Some(22));
+        assert_eq!(device_number(device, "wan0", SENT_BYTES), Some(19));
+        assert_eq!(device_number(device, "wan1", SENT_DROPPED), None);
         let tcp = "TcpExt: SyncookiesSent PruneCalled TCPMemoryPressures\nTcpExt: 0 7 9\nIpExt: A B\nIpExt: 1 2\n";
         assert_eq!(tcp_count(tcp, "PruneCalled"), Some(7));
         assert_eq!(tcp_count(tcp, "TCPMemoryPressures"), Some(9));

@@ -5,13 +5,14 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// The routing socket is protocol 0 of its family.
 const NETLINK_ROUTE: Option<Protocol> = None;
+const NEW_LINK: u16 = 16;
 const REQUEST: u16 = 0x1;
 const ACK: u16 = 0x4;
 const REPLACE: u16 = 0x100;
@@ -46,7 +47,6 @@ impl Netlink {
         mtu: Option<u32>,
         queue_packets: Option<u32>,
     ) -> io::Result<()> {
-        const NEW_LINK: u16 = 16;
         const UP: u32 = 1;
         const ATTRIBUTE_MTU: u16 = 4;
         const ATTRIBUTE_QUEUE: u16 = 13;
@@ -62,6 +62,40 @@ impl Netlink {
         if let Some(packets) = queue_packets {
             message.attribute(ATTRIBUTE_QUEUE, &packets.to_ne_bytes());
         }
+        self.ask(message)
+    }
+
+    /// Makes two devices of the same name that are joined, one here and one in another namespace.
+    pub(super) fn add_pair(&self, name: &str, other: &OwnedFd) -> io::Result<()> {
+        const ATTRIBUTE_NAME: u16 = 3;
+        const ATTRIBUTE_KIND_INFO: u16 = 18;
+        const ATTRIBUTE_NAMESPACE: u16 = 28;
+        const INFO_KIND: u16 = 1;
+        const INFO_DATA: u16 = 2;
+        const PEER: u16 = 1;
+        let device_header = [0_u8; 16];
+        let name = [name.as_bytes(), b"\0"].concat();
+        let mut peer = Message { bytes: Vec::new() };
+        peer.bytes(&device_header).attribute(ATTRIBUTE_NAME, &name);
+        peer.attribute(ATTRIBUTE_NAMESPACE, &other.as_raw_fd().to_ne_bytes());
+        let mut data = Message { bytes: Vec::new() };
+        data.attribute(PEER, &peer.bytes);
+        let mut info = Message { bytes: Vec::new() };
+        info.attribute(INFO_KIND, b"veth").attribute(INFO_DATA, &data.bytes);
+        let mut message = Message::new(NEW_LINK, CREATE);
+        message
+            .bytes(&device_header)
+            .attribute(ATTRIBUTE_NAME, &name)
+            .attribute(ATTRIBUTE_KIND_INFO, &info.bytes);
+        self.ask(message)
+    }
+
+    /// What TCP hands to the device is at most so many segments at a time.
+    pub(super) fn set_segments_max(&self, device: Device, segments: u32) -> io::Result<()> {
+        const ATTRIBUTE_SEGMENTS_MAX: u16 = 40;
+        let mut message = Message::new(NEW_LINK, 0);
+        message.bytes(&[0; 4]).bytes(&device.0.to_ne_bytes()).bytes(&[0; 8]);
+        message.attribute(ATTRIBUTE_SEGMENTS_MAX, &segments.to_ne_bytes());
         self.ask(message)
     }
 

@@ -1,28 +1,24 @@
-//! The path itself: two namespaces, a device in each, a lane for each direction, and the keeper that tidies up.
+//! The path itself: two namespaces, a device in each, what moves the packets, and the keeper that tidies up.
 //!
 //! Owns all of them; what it owns ends with it, and with the process. Calls run on the caller's thread, work inside a
-//! namespace on short threads of its own, packets on the two lanes. Must never leave a namespace, a device or a process
+//! namespace on short threads of its own. Must never leave a namespace, a device or a process
 //! behind, however it ends.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::control::Control;
 use super::keeper::Keeper;
-use super::lane::{Change, Lane, Shared};
-use super::link::LinkSettings;
 use super::namespace::{Counters, Namespace, write_setting};
+use super::netem::{Backend, Netem};
 use super::netlink::Netlink;
+use super::relay::Relay;
 use super::report::{Evidence, PathReport};
-use super::ring::Memory;
-use super::settings::{HELD_BYTES_MAX, PathSettings};
+use super::settings::PathSettings;
 use super::{WanError, sys};
 
 /// Addresses that are set aside for benchmarks (RFC 2544 and RFC 5180), so that no real network is hidden by them.
@@ -51,11 +47,10 @@ pub enum Side {
 #[derive(Debug)]
 pub struct WanPath {
     state: Mutex<State>,
-    // In the order in which they go. First the keeper ends the processes; while it does, the lanes still run, so that
+    // In the order in which they go. First the keeper ends the processes; while it does, packets still move, so that
     // nobody waits for a packet that does not come.
     keeper: Keeper,
-    outward: RunningLane,
-    homeward: RunningLane,
+    carrier: Carrier,
     source: Namespace,
     destination: Namespace,
 }
@@ -67,10 +62,11 @@ struct State {
     kernel_before: Counters,
 }
 
+/// What moves the packets.
 #[derive(Debug)]
-struct RunningLane {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+enum Carrier {
+    Relay(Relay),
+    Netem(Netem),
 }
 
 impl WanPath {
@@ -85,33 +81,19 @@ impl WanPath {
             destination.descriptor.try_clone().map_err(system("copy a descriptor"))?,
         )
         .map_err(system("start /bin/sh to tidy up at the end"))?;
-        let source_device = set_up(&source)?;
-        let destination_device = set_up(&destination)?;
-        for side in [Side::Source, Side::Destination] {
-            let namespace = if side == Side::Source { &source } else { &destination };
-            configure(namespace, side, settings)?;
-        }
-        let outward = LinkSettings::outward(settings);
-        let homeward = LinkSettings::homeward(settings);
-        let (there, back) = (source_device.clone(), destination_device.clone());
-        let path = Self {
-            state: Mutex::new(State {
-                settings: settings.clone(),
-                since: Instant::now(),
-                kernel_before: Counters::default(),
-            }),
-            keeper,
-            outward: RunningLane::start(
-                "wan-out",
-                Lane::new(there, destination_device, outward, memory(settings)?),
-            )?,
-            homeward: RunningLane::start(
-                "wan-back",
-                Lane::new(back, source_device, homeward, memory(settings)?),
-            )?,
-            source,
-            destination,
+        let backend = settings.backend.choose(settings, || Netem::is_there(&source))?;
+        let carrier = match backend {
+            Backend::Relay => Carrier::Relay(Relay::open(&source, &destination, settings)?),
+            Backend::Netem => Carrier::Netem(Netem::open(&source, &destination, settings)?),
         };
+        configure(&source, Side::Source, settings)?;
+        configure(&destination, Side::Destination, settings)?;
+        let state = State {
+            settings: settings.clone(),
+            since: Instant::now(),
+            kernel_before: Counters::default(),
+        };
+        let path = Self { state: Mutex::new(state), keeper, carrier, source, destination };
         path.restart_counts()?;
         Ok(path)
     }
@@ -156,6 +138,11 @@ impl WanPath {
         settings.check()?;
         let mut state = self.state();
         let before = &state.settings;
+        if before.backend != settings.backend {
+            return Err(WanError::Settings(
+                "what moves the packets cannot be changed on an open path".to_owned(),
+            ));
+        }
         let of_device = |path: &PathSettings| {
             (path.mtu, path.congestion.clone(), path.destination_congestion.clone())
         };
@@ -163,14 +150,9 @@ impl WanPath {
             configure_device(&self.source, Side::Source, settings)?;
             configure_device(&self.destination, Side::Destination, settings)?;
         }
-        let lanes = [
-            (&self.outward, LinkSettings::outward(settings)),
-            (&self.homeward, LinkSettings::homeward(settings)),
-        ];
-        for (lane, link) in lanes {
-            let more = settings.held_bytes().min(HELD_BYTES_MAX) > lane.shared.numbers().capacity;
-            let memory = if more { Some(memory(settings)?) } else { None };
-            lane.shared.change(Change { link, memory });
+        match &self.carrier {
+            Carrier::Relay(relay) => relay.change(settings)?,
+            Carrier::Netem(netem) => netem.change(settings)?,
         }
         state.settings = settings.clone();
         Ok(())
@@ -187,8 +169,10 @@ impl WanPath {
         let mut state = self.state();
         state.kernel_before = now;
         state.since = Instant::now();
-        self.outward.shared.numbers().restart();
-        self.homeward.shared.numbers().restart();
+        match &self.carrier {
+            Carrier::Relay(relay) => relay.restart_counts(),
+            Carrier::Netem(netem) => netem.restart_counts()?,
+        }
         Ok(())
     }
 
@@ -197,11 +181,14 @@ impl WanPath {
         let now = self.kernel_counters()?;
         let state = self.state();
         let before = state.kernel_before;
+        let carried = match &self.carrier {
+            Carrier::Relay(relay) => relay.carried(),
+            Carrier::Netem(netem) => netem.carried()?,
+        };
         Ok(PathReport::new(Evidence {
             settings: state.settings.clone(),
             elapsed: state.since.elapsed(),
-            outward: self.outward.shared.numbers().clone(),
-            homeward: self.homeward.shared.numbers().clone(),
+            carried,
             kernel: Counters {
                 device_dropped: now.device_dropped - before.device_dropped,
                 memory_pressures: now.memory_pressures - before.memory_pressures,
@@ -267,56 +254,6 @@ impl Side {
     }
 }
 
-impl RunningLane {
-    fn start(name: &str, lane: Lane) -> Result<Self, WanError> {
-        let system = WanError::system("start a thread");
-        let shared = Arc::new(Shared::new().map_err(&system)?);
-        let thread = {
-            let shared = shared.clone();
-            thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(move || lane.run(&shared))
-                .map_err(system)?
-        };
-        Ok(Self { shared, thread: Some(thread) })
-    }
-}
-
-impl Drop for RunningLane {
-    fn drop(&mut self) {
-        self.shared.stop();
-        if let Some(thread) = self.thread.take() {
-            // A lane that panicked has said so; there is nothing more to end.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// For one lane.
-fn memory(settings: &PathSettings) -> Result<Memory, WanError> {
-    let bytes = settings.held_bytes().min(HELD_BYTES_MAX);
-    Memory::new(bytes).map_err(|_| WanError::Memory { mebibytes: bytes >> 20 })
-}
-
-/// Loopback up and a device made, in an empty namespace. A TUN file belongs to the namespace that it is opened in.
-fn set_up(namespace: &Namespace) -> Result<Arc<File>, WanError> {
-    let device = namespace
-        .run(|| {
-            let netlink = Netlink::open()?;
-            netlink.up(netlink.device("lo")?, None, None)?;
-            let tun = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_NONBLOCK)
-                .open("/dev/net/tun")?;
-            sys::make_tun_device(&tun)?;
-            Ok(tun)
-        })
-        .and_then(|made| made)
-        .map_err(WanError::from_tun)?;
-    Ok(Arc::new(device))
-}
-
 fn configure(namespace: &Namespace, side: Side, settings: &PathSettings) -> Result<(), WanError> {
     let buffer = buffer_bytes_max(settings);
     namespace
@@ -349,6 +286,8 @@ fn configure_device(
     namespace
         .run(|| {
             let netlink = Netlink::open().map_err(WanError::system("open a routing socket"))?;
+            let loopback = netlink.device("lo").and_then(|device| netlink.up(device, None, None));
+            loopback.map_err(WanError::system("switch the loopback device on"))?;
             let device =
                 netlink.device(sys::DEVICE).map_err(WanError::system("find the device"))?;
             netlink

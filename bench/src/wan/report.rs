@@ -29,8 +29,8 @@ pub struct PathReport {
     pub source_to_destination: DirectionReport,
     /// Where the acknowledgements go.
     pub destination_to_source: DirectionReport,
-    /// How much later than due packets were delivered, of both directions.
-    pub lateness: Lateness,
+    /// How much later than due packets were delivered, of both directions; `None` with netem, which does not say.
+    pub lateness: Option<Lateness>,
     /// Packets that a device's own queue had no room for, before the emulator saw them.
     pub device_dropped: u64,
     /// How often TCP's memory of the whole machine ran short.
@@ -84,32 +84,36 @@ pub enum Validity {
 pub(super) struct Evidence {
     pub(super) settings: PathSettings,
     pub(super) elapsed: Duration,
-    pub(super) outward: Numbers,
-    pub(super) homeward: Numbers,
+    pub(super) carried: Carried,
     /// Since the counts began, of both namespaces.
     pub(super) kernel: Counters,
 }
 
+/// What was carried since the counts began.
+pub(super) struct Carried {
+    pub(super) outward: DirectionReport,
+    pub(super) homeward: DirectionReport,
+    /// In nanoseconds, of both directions; `None` where it is not known.
+    pub(super) lateness: Option<Histogram<u64>>,
+    /// Why the path has failed, if it has.
+    pub(super) failure: Option<String>,
+}
+
 impl PathReport {
     pub(super) fn new(evidence: Evidence) -> Self {
-        let Evidence { settings, elapsed, outward, homeward, kernel } = evidence;
-        let mut lateness = outward.lateness.clone();
-        // Both have the same bounds, so adding cannot fail.
-        let _ = lateness.add(&homeward.lateness);
+        let Evidence { settings, elapsed, carried, kernel } = evidence;
         let mut report = Self {
             settings,
             seconds: elapsed.as_secs_f64(),
-            source_to_destination: DirectionReport::new(&outward),
-            destination_to_source: DirectionReport::new(&homeward),
-            lateness: Lateness::new(&lateness),
+            source_to_destination: carried.outward,
+            destination_to_source: carried.homeward,
+            lateness: carried.lateness.as_ref().map(Lateness::new),
             device_dropped: kernel.device_dropped,
             tcp_memory_pressures: kernel.memory_pressures,
             tcp_pruned: kernel.pruned,
             validity: Validity::Valid,
         };
-        if let Some(failure) = outward.failure.or(homeward.failure) {
-            report.validity = Validity::Invalid(failure);
-        } else if let Some(reason) = report.spoilt_by() {
+        if let Some(reason) = carried.failure.or_else(|| report.spoilt_by()) {
             report.validity = Validity::Invalid(reason);
         }
         report
@@ -124,11 +128,13 @@ impl PathReport {
         let round_trip_ms = self.settings.round_trip().as_secs_f64() * 1e3;
         let allowed_ms =
             (round_trip_ms * LATENESS_SHARE_MAX).max(LATENESS_ALLOWED_MIN.as_secs_f64() * 1e3);
-        if self.lateness.p99_ms > allowed_ms {
+        if let Some(lateness) = self.lateness
+            && lateness.p99_ms > allowed_ms
+        {
             return Some(format!(
                 "the machine was busy: one packet in a hundred was {:.1} ms or more late, and {allowed_ms:.1} ms are \
                  allowed; run it again with nothing else running",
-                self.lateness.p99_ms
+                lateness.p99_ms
             ));
         }
         let both = |count: fn(&DirectionReport) -> u64| {
@@ -165,7 +171,12 @@ impl PathReport {
 }
 
 impl DirectionReport {
-    fn new(numbers: &Numbers) -> Self {
+    /// What the kernel counted, which is all that it tells.
+    pub(super) fn of_kernel(counts: LinkCounts) -> Self {
+        Self { counts, memory_dropped: 0, refused: 0, cuts: 0, cpu_seconds: 0.0, memory_bytes: 0 }
+    }
+
+    pub(super) fn new(numbers: &Numbers) -> Self {
         Self {
             counts: numbers.link,
             memory_dropped: numbers.memory_dropped,
@@ -192,8 +203,15 @@ impl fmt::Display for PathReport {
         writeln!(f, "path      {}", self.settings)?;
         direction(f, "data", &self.source_to_destination, self.seconds)?;
         direction(f, "return", &self.destination_to_source, self.seconds)?;
-        let Lateness { p50_ms, p99_ms, max_ms } = self.lateness;
-        writeln!(f, "lateness  half {p50_ms:.3} ms, 99 % {p99_ms:.3} ms, most {max_ms:.3} ms")?;
+        match self.lateness {
+            Some(Lateness { p50_ms, p99_ms, max_ms }) => {
+                writeln!(
+                    f,
+                    "lateness  half {p50_ms:.3} ms, 99 % {p99_ms:.3} ms, most {max_ms:.3} ms"
+                )?;
+            }
+            None => writeln!(f, "lateness  not known: the kernel's netem moved the packets")?,
+        }
         match &self.validity {
             Validity::Valid => write!(f, "valid     the path was what it was set to"),
             Validity::Invalid(reason) => write!(f, "INVALID   no result: {reason}"),

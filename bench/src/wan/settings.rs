@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::WanError;
+use super::{BackendChoice, WanError};
 
 /// The slowest link: below it one packet takes more than a second.
 pub const RATE_BITS_MIN: u64 = 16_000;
@@ -60,6 +60,8 @@ pub struct PathSettings {
     pub buffer_bytes_max: Option<u64>,
     /// Of all random draws.
     pub seed: u64,
+    /// What moves the packets; of an open path it stays as it was.
+    pub backend: BackendChoice,
 }
 
 /// The queue in front of the link. Needs a rate; without one nothing waits.
@@ -121,6 +123,7 @@ impl Default for PathSettings {
             destination_congestion: None,
             buffer_bytes_max: None,
             seed: 1,
+            backend: BackendChoice::Relay,
         }
     }
 }

@@ -218,3 +218,40 @@ fn closing_the_path_ends_what_runs_in_it() {
     assert!(!shell.wait().unwrap().success());
     assert!(!runs());
 }
+
+#[test]
+fn two_namespaces_are_joined_by_a_pair_of_devices() {
+    if open(&fast()).is_none() {
+        return;
+    }
+    let (here, there) =
+        (namespace::Namespace::create().unwrap(), namespace::Namespace::create().unwrap());
+    let made = here.run(|| {
+        let netlink = netlink::Netlink::open()?;
+        netlink.add_pair(sys::DEVICE, &there.descriptor)?;
+        let device = netlink.device(sys::DEVICE)?;
+        netlink.set_segments_max(device, 1)?;
+        netlink.up(device, Some(1_400), None)
+    });
+    made.unwrap().unwrap();
+    assert!(there.run(|| netlink::Netlink::open()?.device(sys::DEVICE)).unwrap().is_ok());
+}
+
+#[test]
+fn netem_is_used_where_it_was_asked_for_and_missed_with_a_sentence() {
+    let settings = PathSettings { backend: BackendChoice::Netem, ..fast() };
+    match WanPath::open(&settings) {
+        Ok(path) => {
+            let bytes = pattern(1 << 20);
+            assert!(transfer(&path, path.address(Side::Destination), &bytes) == bytes);
+            assert_eq!(path.report().unwrap().lateness, None);
+        }
+        Err(WanError::NoNetem | WanError::Namespaces(_)) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED, not tested: netem, which this kernel does not have"
+            );
+        }
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use bench::wan::{Loss, PathSettings, Queue, Reorder};
-use clap::Args;
+use bench::wan::{BackendChoice, Loss, PathSettings, Queue, Reorder};
+use clap::{Args, ValueEnum};
 
 use crate::commands::demo::parse_size;
 use crate::commands::values::{parse_duration, parse_rate, parse_share};
@@ -49,6 +49,10 @@ pub(crate) struct PathArguments {
     /// Seed of all that is drawn at random [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// What moves the packets: the relay loses single packets and tells how late it was; netem is the kernel's, if it
+    /// has it; auto takes netem where only delay and rate are asked for. Only when the path is made [default: relay]
+    #[arg(long, value_enum, value_name = "NAME")]
+    backend: Option<BackendArgument>,
     /// The link swallows every packet
     #[arg(long, conflicts_with = "up")]
     down: bool,
@@ -81,6 +85,13 @@ impl PathArguments {
         path.destination_congestion =
             self.destination_congestion.clone().or(path.destination_congestion.take());
         path.seed = self.seed.unwrap_or(path.seed);
+        if let Some(backend) = self.backend {
+            path.backend = match backend {
+                BackendArgument::Auto => BackendChoice::Auto,
+                BackendArgument::Relay => BackendChoice::Relay,
+                BackendArgument::Netem => BackendChoice::Netem,
+            };
+        }
         path.down = (path.down || self.down) && !self.up;
     }
 
@@ -100,6 +111,13 @@ impl PathArguments {
             Loss::Burst { share, mean_length }
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum BackendArgument {
+    Auto,
+    Relay,
+    Netem,
 }
 
 #[derive(Debug, Clone, Copy)]
