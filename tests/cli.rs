@@ -54,6 +54,8 @@ fn every_command_has_a_help_that_names_its_options() {
         ("log verify", &["--records", "--json"]),
         ("bench wan", &["--rtt", "--rate", "--loss", "--source", "--congestion", "Exit code"]),
         ("bench lag", &["--load", "--loopback", "--warm-up", "Exit code"]),
+        ("tune check", &["--rate", "--rtt", "--lanes", "--only", "--json", "Exit code"]),
+        ("tune rollback", &["--state", "--force", "--forget"]),
         ("bench landing", &["--size", "--repeats", "--directory", "--json"]),
         (
             "bench wan-shell",

@@ -17,6 +17,7 @@ use tuning::render::{self, Format};
 use tuning::source;
 
 use super::complain;
+use super::values::{parse_duration, parse_rate};
 use crate::table::{wrap, write_table};
 
 /// What fits into a terminal, a mail and a page.
@@ -94,13 +95,13 @@ pub(crate) struct Target {
     /// A profile: see `longhaul tune list`
     profile: Profile,
     /// Rate of the path in bits per second, such as 10G; the profile's when not given
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<Rate>,
     /// Round-trip time of the path, such as 80ms; the profile's when not given
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = rtt)]
     rtt: Option<Rtt>,
     /// Connections that share the path; the profile's when not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32))]
+    #[arg(long, value_name = "N")]
     lanes: Option<u32>,
     /// Network interface of the path; that of the default route when not given
     #[arg(long, value_name = "IF")]
@@ -124,6 +125,14 @@ pub(crate) struct StateArgs {
     /// Where it is kept what was there before
     #[arg(long, value_name = "FILE", default_value = STATE)]
     state: PathBuf,
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    Rate::new(parse_rate(text)?).map_err(|error| error.to_string())
+}
+
+fn rtt(text: &str) -> Result<Rtt, String> {
+    Rtt::new(parse_duration(text)?).map_err(|error| error.to_string())
 }
 
 impl Tune {
@@ -244,10 +253,11 @@ fn print_report(out: &mut dyn Write, report: &Report, verbose: bool) -> anyhow::
 fn heading(report: &Report) -> String {
     let rate = report.rate_bits as f64 / 1e9;
     let rtt = report.rtt_us as f64 / 1e3;
-    let bdp = report.bdp_bytes as f64 / 1e6;
     format!(
-        "{}: {rate} Gbit/s, {rtt} ms, {} lanes; {bdp} MB under way when the path is full",
-        report.profile, report.lanes
+        "{}: {rate} Gbit/s, {rtt} ms, {} lanes; {} under way when the path is full",
+        report.profile,
+        report.lanes,
+        knobs::human(report.bdp_bytes)
     )
 }
 

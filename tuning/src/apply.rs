@@ -4,6 +4,9 @@
 //! leaves a state from which [`rollback`] brings back exactly what was before. What somebody else changed
 //! in between is told and left, unless force is asked for.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::Path;
 
@@ -156,7 +159,7 @@ fn plan(report: &Report, host: &Host) -> Result<Vec<Change>, ApplyError> {
     let mut changes = Vec::new();
     for finding in &report.findings {
         for reading in finding.readings.iter().filter(|reading| reading.state == State::Wrong) {
-            let Some(found) = &reading.change else { continue };
+            let Some(found) = &reading.found else { continue };
             let setting = &found.setting;
             let place = match &setting.place {
                 Place::File(path) => path.clone(),

@@ -64,21 +64,21 @@ pub struct Reading {
     pub state: State,
     /// The setting, with what is there in its plain form and what should be written.
     #[serde(skip)]
-    pub(crate) change: Option<Change>,
+    pub(crate) found: Option<Found>,
 }
 
 impl Reading {
     /// What is there and what `apply` would write, when it would write.
     #[must_use]
     pub fn change(&self) -> Option<(&str, &str)> {
-        let change = self.change.as_ref().filter(|_| self.state == State::Wrong)?;
-        Some((&change.before, &change.after))
+        let found = self.found.as_ref().filter(|_| self.state == State::Wrong)?;
+        Some((&found.before, &found.after))
     }
 }
 
 /// A setting with its value before and the one wanted; both the same when it is well.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
+pub(crate) struct Found {
     pub(crate) setting: Setting,
     pub(crate) before: String,
     pub(crate) after: String,
@@ -181,7 +181,7 @@ fn read(setting: Setting, host: &Host) -> Reading {
         wanted: setting.wish.describe(setting.form),
         formula: setting.formula.clone(),
         state: State::Good,
-        change: None,
+        found: None,
     };
     let text = match value_of(&setting.place, host) {
         Ok(text) => text,
@@ -215,7 +215,7 @@ fn read(setting: Setting, host: &Host) -> Reading {
         };
     }
     let after = target.unwrap_or_else(|| before.clone());
-    reading.change = Some(Change { setting, before, after });
+    reading.found = Some(Found { setting, before, after });
     reading
 }
 

@@ -108,7 +108,7 @@ impl Host {
     /// only shown or not there. Known by a setting that only the first one has.
     #[must_use]
     pub fn is_child_namespace(&self) -> bool {
-        self.exists("proc/sys/net/core/rmem_max")
+        self.exists("proc/sys/net/core/somaxconn")
             && !self.exists("proc/sys/net/core/netdev_max_backlog")
     }
 

@@ -17,6 +17,8 @@ pub mod cpus;
 pub mod host;
 pub mod knobs;
 pub mod limits;
+#[cfg(test)]
+mod machine;
 pub mod path;
 pub mod profile;
 pub mod render;

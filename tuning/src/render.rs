@@ -12,6 +12,8 @@ use std::str::FromStr;
 use crate::check::{Finding, Report};
 use crate::knobs::{Place, sysctl_name};
 
+const COMMENT_COLUMNS: usize = 96;
+
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -90,8 +92,8 @@ pub fn render(report: &Report, format: Format, command: &str) -> String {
 
 fn lines(finding: &Finding) -> impl Iterator<Item = Line<'_>> {
     finding.readings.iter().filter_map(move |reading| {
-        let change = reading.change.as_ref()?;
-        Some(Line { finding, place: &change.setting.place, value: &change.after })
+        let found = reading.found.as_ref()?;
+        Some(Line { finding, place: &found.setting.place, value: &found.after })
     })
 }
 
@@ -99,8 +101,17 @@ fn lines(finding: &Finding) -> impl Iterator<Item = Line<'_>> {
 fn elsewhere(text: &mut String, left: &[&Line<'_>]) {
     let mut knobs: Vec<&str> = left.iter().map(|line| line.finding.knob).collect();
     knobs.dedup();
+    let mut line = "# in the other formats:".to_owned();
+    for (place, knob) in knobs.iter().enumerate() {
+        if line.len() + knob.len() > COMMENT_COLUMNS {
+            let _ = writeln!(text, "{line}");
+            line = "#  ".to_owned();
+        }
+        let comma = if place + 1 < knobs.len() { "," } else { "" };
+        let _ = write!(line, " {knob}{comma}");
+    }
     if !knobs.is_empty() {
-        let _ = writeln!(text, "# in the other formats: {}", knobs.join(", "));
+        let _ = writeln!(text, "{line}");
     }
 }
 

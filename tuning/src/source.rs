@@ -35,7 +35,8 @@ pub fn advice(path: &Path) -> String {
 # They send, so they choose congestion control and send buffers; the node's host cannot do it for them.
 
 # 1. Brokers: server.properties. Needs a restart, one broker after the other.
-# The stock value, 102400 bytes, holds a connection to about {stock:.1} MB/s at {rtt}: {stock_text}.
+# The stock value, 102400 bytes, holds a connection to about {stock:.1} MB/s at {rtt}:
+# {stock_text}.
 # With -1 the kernel sizes the buffer itself, up to tcp_wmem below. A large fixed number is worse: it is cut
 # to net.core.wmem_max in silence, and is held for every connection.
 socket.send.buffer.bytes=-1
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn a_stock_broker_is_told_with_the_connections_that_it_takes() {
         let far = advice(&Path { rate: Rate::gigabits(1), rtt: Rtt::micros(100_000), lanes: 4 });
-        assert!(far.contains("2.6 MB/s at 100 ms: 49 connections are needed"), "{far}");
+        assert!(far.contains("2.6 MB/s at 100 ms:\n# 49 connections are needed"), "{far}");
         let near = advice(&Path { rate: Rate::gigabits(1), rtt: Rtt::micros(200), lanes: 1 });
         assert!(near.contains("one connection fills the path"), "{near}");
     }

@@ -9,6 +9,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,8 @@ use crate::value::Form;
 /// A plan of a thousand queues and processors is below this by far.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const VERSION: u32 = 1;
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a state file could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -207,8 +211,14 @@ impl StateFile {
     }
 
     fn lock(&self) -> Result<(), StateError> {
-        flock(&self.file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| StateError::Busy(self.path.clone()))
+        // A process that is just being started shares its parent's lock until it runs its own program.
+        for _ in 0..LOCK_TRIES {
+            if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Ok(());
+            }
+            thread::sleep(LOCK_PAUSE);
+        }
+        Err(StateError::Busy(self.path.clone()))
     }
 
     fn append(&mut self, line: &impl Serialize) -> Result<(), StateError> {

@@ -49,9 +49,14 @@ impl Form {
                 .then(|| words.join(" ")),
             Self::Choice => {
                 let chosen = |word: &&str| word.starts_with('[') && word.ends_with(']');
-                let mut chosen = words.iter().copied().filter(chosen);
-                let word = chosen.next()?.trim_start_matches('[').trim_end_matches(']');
-                (chosen.next().is_none() && is_word(word)).then(|| word.to_owned())
+                let mut marked = words.iter().copied().filter(chosen);
+                let word = match (marked.next(), &words[..]) {
+                    (Some(word), _) => word.strip_prefix('[')?.strip_suffix(']')?,
+                    // Where there is no choice some kernels leave the brackets out.
+                    (None, [only]) => only,
+                    (None, _) => return None,
+                };
+                (marked.next().is_none() && is_word(word)).then(|| word.to_owned())
             }
             Self::CpuList => Some(text.parse::<Cpus>().ok()?.to_string()),
             Self::CpuMask => Some(Cpus::from_mask(text)?.mask()),
@@ -201,6 +206,7 @@ mod tests {
             (Form::Word, "cubic\n", "cubic"),
             (Form::Choice, "always [madvise] never\n", "madvise"),
             (Form::Choice, "[none] mq-deadline kyber\n", "none"),
+            (Form::Choice, "none\n", "none"),
             (Form::CpuList, "0-1\n", "0-1"),
             (Form::CpuMask, "00000000,00000003\n", "3"),
             (Form::Route, "default via 192.0.2.1 dev eth0 \n", "default via 192.0.2.1 dev eth0"),
@@ -220,7 +226,8 @@ mod tests {
             (Form::Word, ""),
             (Form::Word, "two words"),
             (Form::Word, "$(reboot)"),
-            (Form::Choice, "madvise"),
+            (Form::Choice, "madvise never"),
+            (Form::Choice, "[always"),
             (Form::Choice, "[always] [never]"),
             (Form::Choice, "[] never"),
             (Form::CpuList, "all"),

@@ -13,7 +13,7 @@ const OBSTACLE: &str = "a limit is given to a process when it starts: use `rende
 
 pub(super) const MEMLOCK: Knob = Knob {
     name: "memlock",
-    what: "memory that the node may lock, the hard limit of processes started from here",
+    what: "memory that the node may lock (the hard limit)",
     why: "io_uring counts buffers that are registered with it as locked; with less, a ring is refused",
     harms: "locked memory is never swapped out",
     source: "io_uring_setup(2); getrlimit(2), RLIMIT_MEMLOCK",
@@ -33,7 +33,7 @@ pub(super) const MEMLOCK: Knob = Knob {
 
 pub(super) const NOFILE: Knob = Knob {
     name: "nofile",
-    what: "files and connections that the node may have open, the hard limit of processes started from here",
+    what: "files and connections that the node may have open (the hard limit)",
     why: "10,000 consumers and 4,096 open segments are the node's defaults; the node raises its soft limit \
           to the hard one by itself",
     harms: "none known at this size for the node; old programs that loop over all numbers become slow",
@@ -53,8 +53,7 @@ pub(super) const NOFILE: Knob = Knob {
 };
 
 fn limit(place: Place, least: u64) -> Setting {
-    let mut setting = Setting::file("", Form::Numbers(1), Wish::AtLeast(vec![least]));
-    setting.place = place;
+    let mut setting = Setting::at(place, Form::Numbers(1), Wish::AtLeast(vec![least]));
     setting.obstacle = Some(OBSTACLE.to_owned());
     setting
 }

@@ -10,6 +10,8 @@ mod memory;
 mod net;
 mod placement;
 mod tcp;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -131,9 +133,9 @@ pub struct Setting {
 }
 
 impl Setting {
-    pub(crate) fn file(path: impl Into<String>, form: Form, wish: Wish) -> Self {
+    pub(crate) fn at(place: Place, form: Form, wish: Wish) -> Self {
         Self {
-            place: Place::File(path.into()),
+            place,
             form,
             wish,
             formula: String::new(),
@@ -141,6 +143,10 @@ impl Setting {
             beside: Vec::new(),
             return_by: None,
         }
+    }
+
+    pub(crate) fn file(path: impl Into<String>, form: Form, wish: Wish) -> Self {
+        Self::at(Place::File(path.into()), form, wish)
     }
 
     pub(crate) fn formula(mut self, formula: impl Into<String>) -> Self {
@@ -316,7 +322,8 @@ pub static ALL: &[Knob] = &[
 ];
 
 /// Bytes for people: whole where they are, else one digit behind the point.
-pub(crate) fn human(bytes: u64) -> String {
+#[must_use]
+pub fn human(bytes: u64) -> String {
     let (unit, name) = match bytes {
         1_073_741_824.. => (1_073_741_824.0, "GiB"),
         1_048_576.. => (1_048_576.0, "MiB"),

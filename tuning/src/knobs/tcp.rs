@@ -116,9 +116,8 @@ pub(super) const CONGESTION_ROUTE: Knob = Knob {
         let destination =
             scene.request.route.clone().ok_or("name a destination with --route ADDRESS")?;
         let wanted = scene.congestion_controls()?;
-        let mut setting = Setting::file("", Form::Route, Wish::Congestion(wanted[0]));
-        setting.place = Place::Route(destination);
-        Ok(vec![setting])
+        let wish = Wish::Congestion(wanted[0]);
+        Ok(vec![Setting::at(Place::Route(destination), Form::Route, wish)])
     },
 };
 
@@ -199,22 +198,28 @@ impl Scene<'_> {
             .memory_bytes()
             .ok_or("the machine's memory is not known: /proc/meminfo has no MemTotal")?;
         let (over, under) = LANES_SHARE;
-        let wanted_low_bytes = (self.all_buffers_bytes() / over)
+        let wanted_low_bytes = self
+            .all_buffers_bytes()
+            .div_ceil(over)
             .saturating_mul(under)
             .min(memory_bytes / MEMORY_SHARE);
+        let only = &self.request.only;
+        let is_raised = only.is_empty() || only.iter().any(|name| name == MEM.name);
         // A child namespace shares the host's tcp_mem but does not show it: the kernel's default then.
         let low_bytes =
             match self.host.read(TCP_MEM).ok().and_then(|text| Form::Numbers(3).parse(&text)) {
                 Some(text) => {
                     let pages =
                         text.split(' ').next().and_then(|low| low.parse().ok()).unwrap_or(0_u64);
-                    pages.saturating_mul(self.host.page_bytes()).max(wanted_low_bytes)
+                    let now = pages.saturating_mul(self.host.page_bytes());
+                    if is_raised { now.max(wanted_low_bytes) } else { now }
                 }
                 None => memory_bytes / KERNEL_SHARE.1 * KERNEL_SHARE.0,
             };
         let lanes = u64::from(self.request.path.lanes) * self.ends();
-        let bound = low_bytes / under * over / lanes / MIB * MIB;
-        let lane_bytes = self.request.path.lane_buffer_bytes().min(bound.max(MIB));
+        let bound = low_bytes / under * over / lanes;
+        let wanted = self.request.path.lane_buffer_bytes();
+        let lane_bytes = if wanted <= bound { wanted } else { (bound / MIB * MIB).max(MIB) };
         Ok(SocketMemory { memory_bytes, wanted_low_bytes, lane_bytes })
     }
 
@@ -231,10 +236,10 @@ impl Scene<'_> {
         let unbounded = path.lane_buffer_bytes();
         if plan.lane_bytes < unbounded {
             formula.push_str(&format!(
-                " = {}, but {} lanes must stay below tcp_mem: {} each",
+                " = {}, cut to {} so that {} of these stay below tcp_mem",
                 human(unbounded),
-                path.lanes,
-                human(plan.lane_bytes)
+                human(plan.lane_bytes),
+                u64::from(path.lanes) * self.ends(),
             ));
         }
         // Half of a buffer is window.
