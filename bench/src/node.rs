@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use crate::run::{NamedHistogram, Run};
+
 /// The node has this long to listen, and later to stop.
 const START_STOP_MAX: Duration = Duration::from_secs(60);
 /// Room beyond the records, for indexes and the node's own files.
@@ -174,12 +176,36 @@ impl NodeProcess {
             .map_err(|error| NodeError::Node(format!("longhaul mirror describe --json: {error}")))
     }
 
+    /// What its cores timed since it was started: all of them under the measure's name (`lag`, `landing`,
+    /// ...), each under `core-N.MEASURE`.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub fn histograms(&self) -> Result<Vec<NamedHistogram>, NodeError> {
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains("histograms over HTTP"));
+        let Some((_, http)) = line.and_then(|line| line.split_once("address=")) else {
+            return Err(NodeError::Node(format!("no histograms over HTTP: {}", self.log_tail())));
+        };
+        // From where the node is: inside a namespace its loopback is not ours.
+        let text = self.run(&["report", "--json", "--node", http.trim()])?;
+        let runs: Vec<Run> = serde_json::from_str(&text)
+            .map_err(|error| NodeError::Node(format!("longhaul report --json: {error}")))?;
+        let samples = runs.into_iter().flat_map(|run| run.cases).flat_map(|case| case.rows);
+        let samples = samples.flat_map(|row| row.samples);
+        Ok(samples.flat_map(|sample| sample.histograms).collect())
+    }
+
     fn command(&self, arguments: &[&str]) -> Result<String, NodeError> {
+        let address = self.address.to_string();
+        self.run(&[&["mirror"], arguments, &["--bootstrap-server", &address]].concat())
+    }
+
+    /// Runs a command of the program's, from where the node is.
+    fn run(&self, arguments: &[&str]) -> Result<String, NodeError> {
         let program = &self.setup.program;
         let finished = (self.setup.make_command)(program)
-            .arg("mirror")
             .args(arguments)
-            .args(["--bootstrap-server", &self.address.to_string()])
             .stdin(Stdio::null())
             .output()
             .map_err(|error| NodeError::Io(format!("start {}", program.display()), error))?;
@@ -188,7 +214,7 @@ impl NodeProcess {
         }
         let words = String::from_utf8_lossy(&finished.stderr).into_owned();
         let arguments = arguments.join(" ");
-        Err(NodeError::Node(format!("longhaul mirror {arguments}: {}", words.trim_end())))
+        Err(NodeError::Node(format!("longhaul {arguments}: {}", words.trim_end())))
     }
 
     /// An error with the node's last words when it has ended.

@@ -77,8 +77,16 @@ struct Fact {
 struct CasePage {
     anchor: String,
     name: String,
+    /// The figures of a row that is alone: nothing to compare, so no bars.
+    tiles: Vec<Tile>,
     charts: Vec<Figure>,
     tables: Vec<Table>,
+}
+
+#[derive(Serialize)]
+struct Tile {
+    name: String,
+    value: String,
 }
 
 #[derive(Serialize)]
@@ -157,25 +165,10 @@ impl CasePage {
     fn of(view: &CaseView<'_>) -> Self {
         let rows = &view.case.rows;
         let names: Vec<String> = rows.iter().map(|row| row.subject.clone()).collect();
-        let mut charts = Vec::new();
-        for (name, unit) in &view.figures {
-            charts.extend(bar_chart(&titled(name, unit), "", rows, |row| (row.figure(name), None)));
-        }
-        charts.extend(bar_chart(
-            "CPU seconds for a GB",
-            "The subject's own process; the hatched part in the kernel.",
-            rows,
-            |row| {
-                let system = system_seconds_per_gigabyte(row).map(|spread| spread.median);
-                (row.cpu_seconds_per_gigabyte(), system)
-            },
-        ));
-        charts.extend(bar_chart(
-            "Soft interrupts, s for a GB",
-            "The whole machine's: most of the network stack.",
-            rows,
-            |row| (softirq_seconds_per_gigabyte(row).filter(|spread| spread.max > 0.0), None),
-        ));
+        let (tiles, mut charts) = match rows.as_slice() {
+            [alone] => (tiles(view, alone), Vec::new()),
+            _ => (Vec::new(), bar_charts(view)),
+        };
         for distribution in &view.distributions {
             let title = spoken(&distribution.name);
             let drawn: Vec<_> = distribution
@@ -186,10 +179,52 @@ impl CasePage {
             let chart = chart::percentile_curve(&title, &drawn);
             charts.push(Figure::new(&format!("{title} by percentile"), chart));
         }
-        charts.extend(view.over_time.iter().map(|chart| time_chart(chart, &names)));
+        let seconds = view.seconds();
+        charts.extend(view.over_time.iter().map(|chart| time_chart(chart, &names, seconds)));
+        if let [alone] = names.as_slice() {
+            for chart in &mut charts {
+                chart.name_only_lines(&chart::escape(alone));
+            }
+        }
         let tables = tables::of_case(view);
-        Self { anchor: String::new(), name: view.case.name.clone(), charts, tables }
+        Self { anchor: String::new(), name: view.case.name.clone(), tiles, charts, tables }
     }
+}
+
+fn tiles(view: &CaseView<'_>, row: &Row) -> Vec<Tile> {
+    let mut values: Vec<(String, Option<Spread>)> =
+        view.figures.iter().map(|(name, unit)| (titled(name, unit), row.figure(name))).collect();
+    values.extend([
+        ("CPU seconds for a GB".to_owned(), row.cpu_seconds_per_gigabyte()),
+        ("of it in the kernel".to_owned(), system_seconds_per_gigabyte(row)),
+        ("soft interrupts, s for a GB".to_owned(), softirq_seconds_per_gigabyte(row)),
+    ]);
+    let known = values.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    known.map(|(name, value)| Tile { name: capital(&name), value: spread_words(&value) }).collect()
+}
+
+fn bar_charts(view: &CaseView<'_>) -> Vec<Figure> {
+    let rows = &view.case.rows;
+    let mut charts = Vec::new();
+    for (name, unit) in &view.figures {
+        charts.extend(bar_chart(&titled(name, unit), "", rows, |row| (row.figure(name), None)));
+    }
+    charts.extend(bar_chart(
+        "CPU seconds for a GB",
+        "The subject's own process; the hatched part in the kernel.",
+        rows,
+        |row| {
+            let system = system_seconds_per_gigabyte(row).map(|spread| spread.median);
+            (row.cpu_seconds_per_gigabyte(), system)
+        },
+    ));
+    charts.extend(bar_chart(
+        "Soft interrupts, s for a GB",
+        "The whole machine's: most of the network stack.",
+        rows,
+        |row| (softirq_seconds_per_gigabyte(row), None),
+    ));
+    charts
 }
 
 impl Figure {
@@ -203,10 +238,20 @@ impl Figure {
             legend: legend.collect(),
         }
     }
+
+    /// Where all lines are of one subject, its name says nothing: lines keep their own word.
+    fn name_only_lines(&mut self, subject: &str) {
+        for entry in &mut self.legend {
+            if let Some(word) = entry.label.strip_prefix(subject) {
+                entry.label = word.trim().to_owned();
+            }
+        }
+        self.legend.retain(|entry| !entry.label.is_empty());
+    }
 }
 
-fn time_chart(over_time: &OverTime, names: &[String]) -> Figure {
-    let chart = chart::over_time(over_time, names);
+fn time_chart(over_time: &OverTime, names: &[String], seconds: f64) -> Figure {
+    let chart = chart::over_time(over_time, names, seconds);
     let title = titled(&format!("{} over time", spoken(&over_time.name)), &over_time.unit);
     let mut figure = Figure::new(&title, chart);
     if over_time.lines.iter().any(|line| !line.first) {

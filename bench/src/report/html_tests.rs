@@ -187,3 +187,16 @@ fn charts_are_described_for_those_who_do_not_see_them() {
     assert_eq!(described("aria-label"), charts + 1);
     assert!(parsed.attributes.contains(&("lang".to_owned(), "en".to_owned())));
 }
+
+#[test]
+fn a_row_alone_has_its_figures_and_no_bars() {
+    let mut run = testing::run();
+    for case in &mut run.cases {
+        case.rows.truncate(1);
+    }
+    let (text, parsed) = page(run);
+    assert!(!text.contains("<rect class=\"bar"));
+    for needle in ["Throughput, MB/s", "Durations by percentile", "CPU seconds for a GB"] {
+        assert!(parsed.text.contains(needle), "{needle}");
+    }
+}

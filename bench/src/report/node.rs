@@ -13,12 +13,16 @@ use serde::Deserialize;
 
 use super::encoding::{self, DecodeError};
 use super::hlog::Interval;
-use crate::run::{Case, FORMAT, Figure, Machine, NamedHistogram, Row, Run, Sample, Series};
+use crate::run::{
+    Case, FORMAT, Figure, Machine, NamedHistogram, ProcessCost, Row, Run, Sample, Series,
+};
 
 /// Largest answer that is read: 64 cores of a few measures take a tenth.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// A node that does not answer for this long is given up.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// A lag from which on a record is history, not late: a day, less what two digits lose.
+const AGED_NANOS_MIN: u64 = 85_000_000_000_000;
 /// Most intervals of one watch: what is kept of them stays in memory.
 const INTERVALS_MAX: usize = 100_000;
 
@@ -57,16 +61,30 @@ pub struct Look {
     pub started_ms: u64,
     /// When it was read.
     pub read_ms: u64,
+    /// What the node's process spent since it began, when it knows.
+    pub process: Option<Process>,
     /// Counters of all cores together.
     pub counts: BTreeMap<String, u64>,
     /// All cores together under the measure's name, each core under `core-N.MEASURE`.
     pub histograms: BTreeMap<String, Histogram<u64>>,
 }
 
+/// What a process spent.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct Process {
+    /// Outside the kernel.
+    pub user_seconds: f64,
+    /// In the kernel.
+    pub system_seconds: f64,
+    /// Largest resident memory so far.
+    pub memory_bytes_max: u64,
+}
+
 #[derive(Deserialize)]
 struct Document {
     started_ms: u64,
     read_ms: u64,
+    process: Option<Process>,
     counts: BTreeMap<String, u64>,
     merged: BTreeMap<String, Distribution>,
     cores: Vec<Core>,
@@ -109,8 +127,8 @@ impl Look {
                 histograms.insert(format!("core-{core}.{measure}"), histogram);
             }
         }
-        let Document { started_ms, read_ms, counts, .. } = document;
-        Ok(Self { started_ms, read_ms, counts, histograms })
+        let Document { started_ms, read_ms, process, counts, .. } = document;
+        Ok(Self { started_ms, read_ms, process, counts, histograms })
     }
 
     /// What happened between an earlier look and this one.
@@ -127,7 +145,27 @@ impl Look {
                 histogram.reset();
             }
         }
+        if let (Some(process), Some(before)) = (&mut since.process, earlier.process) {
+            process.user_seconds -= before.user_seconds;
+            process.system_seconds -= before.system_seconds;
+        }
         since
+    }
+
+    /// The process in a run's terms.
+    fn cost(&self) -> Option<ProcessCost> {
+        self.process.map(|process| ProcessCost {
+            name: "longhaul node".to_owned(),
+            user_seconds: process.user_seconds,
+            system_seconds: process.system_seconds,
+            memory_bytes_max: process.memory_bytes_max,
+        })
+    }
+
+    /// Whether most lags are longer than what is told apart.
+    fn is_aged(&self) -> bool {
+        let lag = self.histograms.get("lag").filter(|lag| !lag.is_empty());
+        lag.is_some_and(|lag| lag.value_at_quantile(0.5) >= AGED_NANOS_MIN)
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -264,13 +302,13 @@ fn sleep_until(at: Instant, stopped: &dyn Fn() -> bool) -> bool {
 
 /// A line for the operator while a watch goes on.
 fn words(part: &Look, at: Duration, length: Duration) -> String {
-    let lag = part.histograms.get("lag").filter(|lag| !lag.is_empty());
-    let lag = lag.map_or_else(
-        || "nothing published".to_owned(),
-        |lag| format!("lag p99 {:.1} ms", lag.value_at_quantile(0.99) as f64 / 1e6),
-    );
+    let lag = match part.histograms.get("lag").filter(|lag| !lag.is_empty()) {
+        None => "nothing published".to_owned(),
+        Some(_) if part.is_aged() => "records a day old or older".to_owned(),
+        Some(lag) => format!("lag p99 {:.1} ms", lag.value_at_quantile(0.99) as f64 / 1e6),
+    };
     let rate = megabytes_per_second(part.count("landed_bytes"), length);
-    format!("{:.0} s: {rate:.1} MB/s landed, {lag}", at.as_secs_f64())
+    format!("{:.1} s: {rate:.1} MB/s landed, {lag}", at.as_secs_f64())
 }
 
 fn megabytes_per_second(bytes: u64, length: Duration) -> f64 {
@@ -319,6 +357,9 @@ impl Watch {
             let Some(histogram) = part.histograms.get(measure).filter(|h| !h.is_empty()) else {
                 continue;
             };
+            if measure == "lag" && part.is_aged() {
+                continue;
+            }
             for (word, quantile) in quantiles {
                 let ms = histogram.value_at_quantile(*quantile) as f64 / 1e6;
                 self.point(&format!("{} {word}", measure.replace('_', " ")), "ms", at, ms);
@@ -347,9 +388,19 @@ impl Watch {
         if !local {
             left_out.push("the node's machine: the one named here is the reader's".to_owned());
         }
-        left_out.push("CPU: a node does not count its own".to_owned());
+        if whole.process.is_none() {
+            left_out.push("CPU: the node does not say".to_owned());
+        }
+        if whole.is_aged() {
+            left_out.push(
+                "lag in figures and over time: most records were a day old or older when they came, \
+                 as they are while a mirror catches up"
+                    .to_owned(),
+            );
+        }
         let sample = Sample {
             figures: figures(whole, self.length),
+            processes: whole.cost().into_iter().collect(),
             bytes: whole.count("landed_bytes"),
             series: self.series,
             histograms: whole
@@ -390,7 +441,8 @@ fn figures(whole: &Look, length: Duration) -> Vec<Figure> {
         Figure::new("landed", "MB/s", rate("landed_bytes")),
         Figure::new("answered to consumers", "MB/s", rate("answer_bytes")),
     ];
-    if let Some(lag) = whole.histograms.get("lag").filter(|lag| !lag.is_empty()) {
+    let lag = whole.histograms.get("lag").filter(|lag| !lag.is_empty() && !whole.is_aged());
+    if let Some(lag) = lag {
         for (word, quantile) in [("p50", 0.5), ("p99", 0.99)] {
             let ms = lag.value_at_quantile(quantile) as f64 / 1e6;
             figures.push(Figure::new(&format!("lag {word}"), "ms", ms));
@@ -404,109 +456,5 @@ fn figures(whole: &Look, length: Duration) -> Vec<Figure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use super::*;
-
-    fn document(started_ms: u64, read_ms: u64, landings: u64, bytes: u64) -> String {
-        let mut histogram = Histogram::new_with_bounds(1, 86_400_000_000_000, 2).unwrap();
-        histogram.record_n(2_000_000, landings).unwrap();
-        let histogram = encoding::encode(&histogram).unwrap();
-        let lag = format!("{{\"lag\": {{\"count\": 1, \"histogram\": \"{histogram}\"}}}}");
-        format!(
-            "{{\"started_ms\": {started_ms}, \"read_ms\": {read_ms}, \"unit\": \"nanoseconds\",
-              \"counts\": {{\"landed_bytes\": {bytes}}}, \"merged\": {lag},
-              \"cores\": [{{\"core\": 0, \"measures\": {lag}, \"counts\": {{}}}}]}}"
-        )
-    }
-
-    /// Answers one connection after the other.
-    fn serve(answers: Vec<String>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        std::thread::spawn(move || {
-            for answer in answers {
-                let (mut socket, _) = listener.accept().unwrap();
-                let _ = socket.read(&mut [0; 1024]);
-                let _ = write!(socket, "{answer}");
-            }
-        });
-        address
-    }
-
-    fn ok(body: &str) -> String {
-        format!("HTTP/1.0 200 OK\r\nconnection: close\r\n\r\n{body}")
-    }
-
-    fn plan(looks: u32) -> Plan {
-        let interval = Duration::from_millis(1);
-        Plan { interval, total: interval * looks }
-    }
-
-    #[test]
-    fn a_watch_holds_what_happened_meanwhile() {
-        let node = serve(vec![
-            ok(&document(1_000, 5_000, 10, 1_000_000)),
-            ok(&document(1_000, 6_000, 12, 3_000_000)),
-            ok(&document(1_000, 7_000, 12, 3_000_000)),
-        ]);
-        let watched = watch(&node, "", plan(2), &|| false, &mut |_| {}).unwrap();
-        let sample = &watched.run.cases[0].rows[0].samples[0];
-        assert_eq!(sample.bytes, 2_000_000);
-        assert_eq!(sample.histograms.len(), 2);
-        assert!(sample.histograms.iter().all(|named| named.histogram.len() == 2));
-        let landed = &sample.series[0];
-        assert_eq!(landed.points, [(1.0, 2.0), (2.0, 0.0)]);
-        let counts: Vec<_> = watched.intervals.iter().map(|i| i.histogram.len()).collect();
-        assert_eq!(counts, [2, 2, 0, 0]);
-        assert_eq!(watched.run.started_ms, 5_000);
-        assert_eq!(watched.run.seconds, 2.0);
-    }
-
-    #[test]
-    fn a_node_that_is_started_anew_ends_the_watch() {
-        let node = serve(vec![
-            ok(&document(1_000, 5_000, 10, 0)),
-            ok(&document(1_000, 6_000, 11, 0)),
-            ok(&document(6_500, 7_000, 1, 0)),
-        ]);
-        let watched = watch(&node, "", plan(9), &|| false, &mut |_| {}).unwrap();
-        assert_eq!(watched.run.seconds, 1.0);
-        assert!(watched.run.left_out[0].contains("started anew"), "{:?}", watched.run.left_out);
-    }
-
-    #[test]
-    fn an_interruption_keeps_what_was_seen() {
-        let node = serve(vec![ok(&document(1_000, 5_000, 10, 0))]);
-        let watched = watch(&node, "", plan(9), &|| true, &mut |_| {}).unwrap();
-        assert!(watched.run.interrupted);
-        assert_eq!(watched.run.cases[0].rows[0].samples[0].histograms[0].histogram.len(), 0);
-    }
-
-    #[test]
-    fn one_look_is_all_since_the_start() {
-        let node = serve(vec![ok(&document(1_000, 5_000, 10, 8_000_000))]);
-        let watched = since_start(&node, "").unwrap();
-        assert_eq!((watched.run.started_ms, watched.run.seconds), (1_000, 4.0));
-        assert_eq!(watched.run.cases[0].rows[0].figure("landed").unwrap().median, 2.0);
-        assert_eq!(watched.intervals[0].histogram.len(), 10);
-    }
-
-    #[test]
-    fn other_servers_are_refused_with_their_own_words() {
-        let not_found = "HTTP/1.0 404 Not Found\r\n\r\n".to_owned();
-        for (answer, needle) in [
-            (not_found, "404"),
-            (ok("{}"), "started_ms"),
-            ("SSH-2.0".to_owned(), "no HTTP"),
-            (ok(&document(1, 2, 3, 4).replace("HISTF", "XXXXX")), "histogram"),
-        ] {
-            let said = look(&serve(vec![answer])).unwrap_err().to_string();
-            assert!(said.contains(needle), "{needle}: {said}");
-        }
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let said = look(&closed.to_string()).unwrap_err().to_string();
-        assert!(said.contains("http.listen"), "{said}");
-    }
-}
+#[path = "node_tests.rs"]
+mod tests;

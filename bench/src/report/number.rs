@@ -3,9 +3,14 @@
 /// A duration in nanoseconds.
 #[must_use]
 pub(super) fn nanos(nanos: f64) -> String {
-    let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-    let (size, unit) =
-        units.into_iter().find(|(size, _)| nanos.abs() >= *size).unwrap_or((1.0, "ns"));
+    if nanos == 0.0 {
+        return "0".to_owned();
+    }
+    let units = [(3.6e12, "h"), (6e10, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    // Seconds and minutes read well beyond what is one of the next.
+    let units = units.map(|(size, unit)| (if size > 1e9 { size * 2.0 } else { size }, size, unit));
+    let fits = units.into_iter().find(|(from, ..)| nanos.abs() >= *from);
+    let (_, size, unit) = fits.unwrap_or((1.0, 1.0, "ns"));
     format!("{} {unit}", short(nanos / size))
 }
 
@@ -94,12 +99,14 @@ mod tests {
     #[test]
     fn durations_have_the_unit_that_fits() {
         for (value, text) in [
-            (0.0, "0 ns"),
+            (0.0, "0"),
             (7.0, "7 ns"),
             (12_345.0, "12.3 µs"),
             (1_000_000.0, "1 ms"),
             (99_960_000.0, "100 ms"),
-            (123_456_000_000.0, "123 s"),
+            (90_000_000_000.0, "90 s"),
+            (123_456_000_000.0, "2.06 min"),
+            (86_380_000_000_000.0, "24 h"),
             (f64::NAN, "- ns"),
         ] {
             assert_eq!(nanos(value), text);

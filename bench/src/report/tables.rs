@@ -56,6 +56,21 @@ impl Table {
         }
     }
 
+    /// What no row has a value for is not worth a column.
+    fn drop_empty_columns(&mut self) {
+        let kept = |index: usize, rows: &[TableRow]| {
+            rows.iter().any(|row| row.cells.get(index).is_some_and(|cell| cell.text != "-"))
+        };
+        let kept: Vec<bool> =
+            (0..self.columns.len()).map(|index| kept(index, &self.rows)).collect();
+        let mut keep = kept.iter();
+        self.columns.retain(|_| *keep.next().unwrap_or(&true));
+        for row in &mut self.rows {
+            let mut keep = kept.iter();
+            row.cells.retain(|_| *keep.next().unwrap_or(&true));
+        }
+    }
+
     fn row(&mut self, name: &str, ours: bool, cells: impl IntoIterator<Item = (String, String)>) {
         let cells = self.columns.iter().zip(cells).map(|(column, (text, small))| Cell {
             label: column.name.clone(),
@@ -97,9 +112,16 @@ pub(super) fn overview(run: &Run) -> Table {
 /// All tables of a case.
 pub(super) fn of_case(view: &CaseView<'_>) -> Vec<Table> {
     let mut tables = vec![rows(view)];
-    tables.extend(view.distributions.iter().map(|one| distribution(view, one)));
+    if view.case.rows.len() == 1 {
+        tables.push(measures(view));
+    } else {
+        tables.extend(view.distributions.iter().map(|one| distribution(view, one)));
+    }
     tables.push(cores(view));
     tables.push(processes(&view.case.rows));
+    for table in &mut tables {
+        table.drop_empty_columns();
+    }
     tables
 }
 
@@ -149,20 +171,39 @@ fn spread_cell(spread: Option<Spread>) -> (String, String) {
     (number::short(spread.median), range)
 }
 
+/// Every measure of the only row.
+fn measures(view: &CaseView<'_>) -> Table {
+    let mut table = Table::new("durations by percentile", "measure", &distribution_columns());
+    for Distribution { name, rows } in &view.distributions {
+        for (_, histogram) in rows {
+            table.row(&capital(&spoken(name)), false, distribution_cells(histogram));
+        }
+    }
+    table
+}
+
 fn distribution(view: &CaseView<'_>, distribution: &Distribution) -> Table {
+    let caption = format!("{} by percentile", spoken(&distribution.name));
+    let mut table = Table::new(&caption, "subject", &distribution_columns());
+    for (row, histogram) in &distribution.rows {
+        let row = &view.case.rows[*row];
+        table.row(&row.subject, row.ours, distribution_cells(histogram));
+    }
+    table
+}
+
+fn distribution_columns() -> Vec<(&'static str, bool)> {
     let mut columns = vec![("Count", true), ("Mean", true)];
     columns.extend(PERCENTILES.iter().map(|(name, _)| (*name, true)));
     columns.push(("Max", true));
-    let mut table = Table::new(&spoken(&distribution.name), "subject", &columns);
-    for (row, histogram) in &distribution.rows {
-        let row = &view.case.rows[*row];
-        let nanos = |value: f64| (number::nanos(value), String::new());
-        let mut cells =
-            vec![(number::count(histogram.len()), String::new()), nanos(histogram.mean())];
-        cells.extend(percentiles(histogram).map(nanos));
-        table.row(&row.subject, row.ours, cells);
-    }
-    table
+    columns
+}
+
+fn distribution_cells(histogram: &Histogram<u64>) -> Vec<(String, String)> {
+    let nanos = |value: f64| (number::nanos(value), String::new());
+    let mut cells = vec![(number::count(histogram.len()), String::new()), nanos(histogram.mean())];
+    cells.extend(percentiles(histogram).map(nanos));
+    cells
 }
 
 fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = f64> + '_ {

@@ -80,9 +80,8 @@ fn write_case(text: &mut String, view: &CaseView<'_>) {
         row.cpu_seconds_per_gigabyte()
     });
     write_bars(text, "of it in the kernel", rows, system_seconds_per_gigabyte);
-    write_bars(text, "soft interrupts of the machine, s for a GB", rows, |row| {
-        softirq_seconds_per_gigabyte(row).filter(|spread| spread.max > 0.0)
-    });
+    let title = "soft interrupts of the machine, s for a GB";
+    write_bars(text, title, rows, softirq_seconds_per_gigabyte);
     for distribution in &view.distributions {
         write_distribution(text, view, distribution);
     }
@@ -186,6 +185,18 @@ fn spark(points: &[(f64, f64)], last: f64, largest: f64) -> String {
         let slot = &mut columns[column];
         *slot = Some(slot.map_or(*value, |known| known.max(*value)));
     }
+    // Fewer points than columns: a value lasts for the shortest time between two, so that gaps show.
+    let steps = points.windows(2).map(|pair| pair[1].0 - pair[0].0).filter(|step| *step > 0.0);
+    let step = steps.fold(last, f64::min) / last.max(f64::MIN_POSITIVE);
+    let held = ((step * SPARK_COLUMNS as f64).ceil() as usize).clamp(1, SPARK_COLUMNS);
+    let mut known = (0, None);
+    for (index, column) in columns.iter_mut().enumerate() {
+        if column.is_some() {
+            known = (index, *column);
+        } else if index - known.0 < held {
+            *column = known.1;
+        }
+    }
     let height = |value: f64| {
         let share = if largest > 0.0 { (value / largest).clamp(0.0, 1.0) } else { 0.0 };
         HEIGHTS[((share * 8.0) as usize).min(7)]
@@ -268,5 +279,8 @@ mod tests {
         let spark = spark(&points, 40.0, 40.0);
         assert!(spark.starts_with('▁') && spark.ends_with('█'), "{spark}");
         assert_eq!(spark.chars().count(), SPARK_COLUMNS);
+        let gap =
+            super::spark(&[(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (8.0, 1.0), (10.0, 1.0)], 10.0, 1.0);
+        assert_eq!(gap.chars().filter(|c| *c == ' ').count(), 23, "{gap}");
     }
 }

@@ -84,6 +84,12 @@ impl<'a> CaseView<'a> {
         view
     }
 
+    /// How long the longest line lasts: charts of a case share their axis.
+    pub(super) fn seconds(&self) -> f64 {
+        let lines = self.over_time.iter().flat_map(|chart| &chart.lines);
+        lines.flat_map(|line| &line.points).map(|point| point.0).fold(0.0, f64::max)
+    }
+
     fn add_histograms(&mut self, index: usize, row: &Row) {
         for named in row.valid().flat_map(|sample| &sample.histograms) {
             if named.histogram.is_empty() {
@@ -199,9 +205,9 @@ pub(super) fn system_seconds_per_gigabyte(row: &Row) -> Option<Spread> {
     }))
 }
 
-/// The machine's soft interrupts for a GB.
+/// The machine's soft interrupts for a GB, where they were counted.
 pub(super) fn softirq_seconds_per_gigabyte(row: &Row) -> Option<Spread> {
-    let all = row.valid().filter(|sample| sample.bytes > 0);
+    let all = row.valid().filter(|sample| sample.bytes > 0 && sample.softirq_seconds > 0.0);
     Spread::of(all.map(|sample| sample.softirq_seconds / (sample.bytes as f64 / 1e9)))
 }
 

@@ -1,6 +1,6 @@
 //! What the cores counted, as JSON and as a log that HdrHistogram's own tools read.
 //!
-//! Pure functions of a snapshot. Both forms hold everything since the node started, each core apart
+//! Functions of a snapshot. Both forms hold everything since the node started, each core apart
 //! and all together; a reader that wants the last second subtracts the answer of a second ago.
 
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use super::process::Process;
 
 /// Nanoseconds in a millisecond: the log's human-readable maximum is in milliseconds, as Java's is.
 const NANOS_PER_MS: f64 = 1e6;
@@ -40,6 +42,8 @@ struct Document {
     /// Between the two.
     interval_ms: u64,
     unit: &'static str,
+    /// What the whole process spent, since it began.
+    process: Option<Process>,
     merged: BTreeMap<&'static str, Distribution>,
     counts: Value,
     cores: Vec<Core>,
@@ -109,6 +113,7 @@ pub(super) fn json(snapshot: &Snapshot, interval: &Interval) -> Vec<u8> {
         read_ms: unix_ms(interval.to),
         interval_ms: interval.length().as_millis() as u64,
         unit: "nanoseconds",
+        process: Process::read(),
         merged: Distribution::all(&snapshot.timings),
         counts: counts(&snapshot.total),
         cores: cores

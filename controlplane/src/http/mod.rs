@@ -5,6 +5,7 @@
 //! of it is read-only and without authentication, so it is bound to loopback unless told otherwise.
 
 mod histograms;
+mod process;
 mod server;
 
 pub use server::{Http, HttpError, ReadCounters, bind};

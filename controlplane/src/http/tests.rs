@@ -68,6 +68,7 @@ fn json_has_every_measure_of_each_core_and_of_all() {
     assert_eq!(status, 200);
     assert!(document["interval_ms"].as_u64().unwrap() >= 60_000);
     assert_eq!(document["counts"]["landed_bytes"], 4096);
+    assert!(document["process"]["memory_bytes_max"].as_u64().unwrap() > 0);
     for measure in Measure::ALL {
         let name = measure.name();
         let landings = if measure == Measure::Landing { 3 } else { u64::from(name == "lag") };

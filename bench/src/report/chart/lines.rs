@@ -11,21 +11,20 @@ const POINTS_MAX: usize = 300;
 /// Marks along a line.
 const MARKS: usize = 5;
 
-/// A chart of all lines. `names` are the rows' names.
-pub(in super::super) fn over_time(chart: &OverTime, names: &[String]) -> Chart {
-    let points = || chart.lines.iter().flat_map(|line| &line.points);
-    let seconds = points().map(|point| point.0).fold(0.0, f64::max);
-    let max = points().map(|point| point.1).fold(0.0, f64::max);
-    let (x, y) = (Scale::from_zero(seconds), Scale::from_zero(max));
+/// A chart of all lines over so many seconds. `names` are the rows' names.
+pub(in super::super) fn over_time(chart: &OverTime, names: &[String], seconds: f64) -> Chart {
+    let points = chart.lines.iter().flat_map(|line| &line.points);
+    let max = points.map(|point| point.1).fold(0.0, f64::max);
+    let y = Scale::from_zero(max);
     let title = titled(&chart.name, &chart.unit);
     let labels = |scale: Scale| {
         scale.ticks().into_iter().map(|tick| (tick, number::short(tick))).collect::<Vec<_>>()
     };
-    let x =
-        Scale::Linear(0.0, if seconds > 0.0 { seconds } else { x.ticks().pop().unwrap_or(1.0) });
-    let x_ticks =
-        labels(Scale::from_zero(seconds)).into_iter().filter(|tick| tick.0 <= seconds.max(1.0));
-    let x_axis = Axis { scale: x, ticks: x_ticks.collect() };
+    // Up to the last point, not to a round number beyond it.
+    let end = if seconds > 0.0 { seconds } else { 1.0 };
+    let mut x_ticks = labels(Scale::from_zero(end));
+    x_ticks.retain(|(tick, _)| *tick <= end);
+    let x_axis = Axis { scale: Scale::Linear(0.0, end), ticks: x_ticks };
     let y_axis = Axis { scale: y, ticks: labels(y) };
     let description =
         format!("{title} over {}, at most {}", number::seconds(seconds), number::short(max));
@@ -118,7 +117,7 @@ mod tests {
             unit: "ms".to_owned(),
             lines: vec![line(0, "", vec![(0.0, 0.0)])],
         };
-        let drawn = over_time(&chart, &["a \"b\"".to_owned()]);
+        let drawn = over_time(&chart, &["a \"b\"".to_owned()], 0.0);
         assert!(!drawn.svg.contains("NaN") && !drawn.svg.contains("inf"), "{}", drawn.svg);
         assert!(drawn.svg.contains("a &quot;b&quot;"), "{}", drawn.svg);
     }
