@@ -127,6 +127,29 @@ impl Ground {
         }
     }
 
+    /// Counts from here on, for several measurements over one path.
+    ///
+    /// # Errors
+    /// When the kernel's counters cannot be read.
+    pub fn restart_counts(&self) -> Result<(), SubjectError> {
+        let restarted = self.0.as_ref().map(|path| path.restart_counts()).transpose();
+        restarted.map(drop).map_err(|error| SubjectError::Failed(error.to_string()))
+    }
+
+    /// Established TCP connections from where the mirror is to an address of the source.
+    ///
+    /// # Errors
+    /// When the kernel's table cannot be read.
+    pub fn connections_to(&self, address: SocketAddr) -> Result<u32, SubjectError> {
+        // A socket of a Java program is an IPv6 one, to an IPv4 address too.
+        let tables = self.at_mirror(|| {
+            ["tcp", "tcp6"]
+                .map(|table| std::fs::read_to_string(format!("/proc/thread-self/net/{table}")))
+        })?;
+        let count = tables.into_iter().flatten().map(|table| established(&table, address.port()));
+        Ok(count.sum())
+    }
+
     /// What the path did since it was opened; nothing on loopback.
     ///
     /// # Errors
@@ -145,5 +168,43 @@ impl Ground {
             Validity::Valid => None,
             Validity::Invalid(why) => Some(why),
         }))
+    }
+}
+
+/// Lines of a kernel's table of TCP sockets, `number: local remote state ...`, that are established and have that
+/// port at the other end. Addresses are hexadecimal, the port behind a colon.
+fn established(table: &str, port: u16) -> u32 {
+    let wanted = format!(":{port:04X}");
+    let lines = table.lines().filter(|line| {
+        let mut fields = line.split_whitespace().skip(2);
+        let remote = fields.next().unwrap_or_default();
+        remote.ends_with(&wanted) && fields.next() == Some("01")
+    });
+    u32::try_from(lines.count()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_by_the_port_at_the_other_end() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+                     0: 0100007F:2384 00000000:0000 0A 00000000:00000000\n   \
+                     1: 0200C612:C350 0100C612:2384 01 00000000:00000000\n   \
+                     2: 0200C612:C351 0100C612:2384 06 00000000:00000000\n   \
+                     3: 0200C612:2384 0100C612:C350 01 00000000:00000000\n";
+        assert_eq!(established(table, 0x2384), 1);
+        assert_eq!(established(table, 1), 0);
+    }
+
+    #[test]
+    fn a_connection_over_loopback_is_seen() {
+        let ground = Ground::open(&GroundSetup::Loopback).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(ground.connections_to(address).unwrap(), 0);
+        let _one = ground.connect(address).unwrap();
+        assert_eq!(ground.connections_to(address).unwrap(), 1);
     }
 }

@@ -2,19 +2,26 @@
 //!
 //! Pure: everything it needs is an argument.
 
+use std::time::Duration;
+
 use crate::load::{ConnectionReport, SourceReport};
 use crate::run::{BusyWatch, Limit, LimitKind};
 
 /// A transfer that settles at this share of what the link can carry has nothing left to gain.
 const LINK_FULL: f64 = 0.9;
-/// A connection held back for this share of its time was held back by that.
-const HELD_BACK: f64 = 0.3;
+/// A connection held back for this share of its time was bound by that. BBR spreads what it sends over the round trip,
+/// so that even a sender whose buffer is always full is only counted as held back for about a quarter of the time;
+/// one that is not has next to none.
+const HELD_BACK: f64 = 0.1;
 /// A connection that seldom has unsent bytes waits for its reader to ask.
 const UNSENT_MIN: f64 = 0.5;
 /// With more segments resent than this, losses are what congestion control answers to.
 const RESENT_MIN: f64 = 1e-5;
 /// A connection that carried less than this share of the bytes is none of the flows.
 const FLOW_SHARE_MIN: f64 = 0.01;
+/// With this multiple of the send buffer under way in each connection, the buffer is what bounds it: the kernel doubles
+/// what is asked for, part of that is for its own structures, and not every connection is always in use.
+const BUFFER_FULL: std::ops::Range<f64> = 0.25..3.0;
 /// IPv4 and TCP header, with the timestamps that Linux sends.
 const HEADER_BYTES: f64 = 52.0;
 
@@ -30,17 +37,36 @@ pub(super) struct Evidence<'a> {
     /// What all processors together and the storage bound, or [`LimitKind::Unknown`].
     pub(super) machine: Limit,
     /// The connections that carried it.
-    pub(super) flows: &'a [ConnectionReport],
-    /// When the report was made.
-    pub(super) at_ns: u64,
+    pub(super) flows: &'a Flows,
 }
 
-/// The connections that carried the records.
-pub(super) fn flows(report: &SourceReport) -> Vec<ConnectionReport> {
-    let all: u64 = report.connections.iter().map(|connection| connection.record_bytes).sum();
-    let least = (all as f64 * FLOW_SHARE_MIN).max(1.0);
-    let connections = report.connections.iter();
-    connections.filter(|one| one.record_bytes as f64 >= least).cloned().collect()
+/// The connections that carried the records, as far as they are known.
+#[derive(Debug)]
+pub(super) enum Flows {
+    /// The source's own report of them, and when it was made.
+    Reported(Vec<ConnectionReport>, u64),
+    /// A real broker's connections from the mirror, counted; and, when its send buffer is limited, the bytes of
+    /// that and the round trip.
+    Counted(u32, Option<(usize, Duration)>),
+}
+
+impl Flows {
+    /// Of the synthetic source: without connections that carried next to nothing.
+    pub(super) fn of(report: &SourceReport) -> Self {
+        let all: u64 = report.connections.iter().map(|connection| connection.record_bytes).sum();
+        let least = (all as f64 * FLOW_SHARE_MIN).max(1.0);
+        let connections = report.connections.iter();
+        let flows = connections.filter(|one| one.record_bytes as f64 >= least);
+        Self::Reported(flows.cloned().collect(), report.at_ns)
+    }
+
+    /// How many.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Reported(flows, _) => flows.len(),
+            Self::Counted(count, _) => *count as usize,
+        }
+    }
 }
 
 /// What a link can carry of TCP's payload, in bytes a second.
@@ -77,17 +103,53 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Limit {
     if let Some(thread) = &evidence.thread {
         return thread.clone();
     }
-    let waits = Waits::of(evidence.flows, evidence.at_ns);
-    let words = |waits: &Waits| waits.words(evidence.flows.len());
-    if let Some(waits) = waits.as_ref().filter(|waits| waits.send_buffer >= HELD_BACK) {
-        return Limit::new(LimitKind::SendBuffer, words(waits));
+    let held_back = evidence.flows.send_buffer(evidence.plateau);
+    if held_back.by == LimitKind::SendBuffer {
+        return held_back;
     }
     if evidence.machine.by != LimitKind::Unknown {
         return evidence.machine.clone();
     }
-    match &waits {
-        Some(waits) => Limit::new(waits.limit(), words(waits)),
-        None => Limit::new(LimitKind::Unknown, "no connection carried records"),
+    match evidence.flows {
+        Flows::Reported(flows, at_ns) => match Waits::of(flows, *at_ns) {
+            Some(waits) => Limit::new(waits.limit(), waits.words(flows.len())),
+            None => Limit::new(LimitKind::Unknown, "no connection carried records"),
+        },
+        Flows::Counted(..) => held_back,
+    }
+}
+
+impl Flows {
+    /// Whether the source's send buffer held them back at that rate: by the kernel's count, or, of a real broker,
+    /// because each connection has about as much under way as the buffer holds.
+    fn send_buffer(&self, plateau: f64) -> Limit {
+        match self {
+            Self::Reported(flows, at_ns) => {
+                let waits = Waits::of(flows, *at_ns);
+                match waits.filter(|waits| waits.send_buffer >= HELD_BACK) {
+                    Some(waits) => Limit::new(LimitKind::SendBuffer, waits.words(flows.len())),
+                    None => Limit::new(LimitKind::Unknown, ""),
+                }
+            }
+            Self::Counted(count, None) => {
+                Limit::new(LimitKind::Unknown, format!("{count} connections to a real broker"))
+            }
+            Self::Counted(count, Some((buffer, round_trip))) => {
+                let under_way =
+                    plateau * round_trip.as_secs_f64() / f64::from(*count).max(1.0) / 1e3;
+                let words = format!(
+                    "{count} connections to a real broker, each with {under_way:.0} kB under way; its send buffer is \
+                     {:.0} kB, which the kernel doubles",
+                    *buffer as f64 / 1e3
+                );
+                let by = if BUFFER_FULL.contains(&(under_way * 1e3 / *buffer as f64)) {
+                    LimitKind::SendBuffer
+                } else {
+                    LimitKind::Unknown
+                };
+                Limit::new(by, words)
+            }
+        }
     }
 }
 
@@ -175,8 +237,7 @@ mod tests {
             link: Some((1_000_000_000, 1_500)),
             thread: None,
             machine: Limit::new(machine, "seen"),
-            flows,
-            at_ns: 10_000_000_000,
+            flows: &Flows::Reported(flows.to_vec(), 10_000_000_000),
         };
         decide(&evidence).by
     }
@@ -209,7 +270,18 @@ mod tests {
         let mut connections = flow(|_| {});
         connections.extend(flow(|flow| flow.record_bytes = 1_000));
         connections.extend(flow(|flow| flow.record_bytes = 0));
-        let report = SourceReport { at_ns: 1, connections };
-        assert_eq!(flows(&report).len(), 1);
+        let report = SourceReport { at_ns: 1, connections, problem: None, confirmed_p50_ns: None };
+        assert_eq!(Flows::of(&report).count(), 1);
+    }
+
+    #[test]
+    fn a_real_brokers_send_buffer_shows_by_what_is_under_way() {
+        let buffer = Some((102_400, Duration::from_millis(100)));
+        let by = |count, plateau| Flows::Counted(count, buffer).send_buffer(plateau).by;
+        assert_eq!(by(1, 2.5e6), LimitKind::SendBuffer);
+        assert_eq!(by(4, 10e6), LimitKind::SendBuffer);
+        assert_eq!(by(1, 40e6), LimitKind::Unknown);
+        assert_eq!(by(4, 0.1e6), LimitKind::Unknown);
+        assert_eq!(Flows::Counted(1, None).send_buffer(2.5e6).by, LimitKind::Unknown);
     }
 }

@@ -1,11 +1,13 @@
 //! A node as a subject: it mirrors the synthetic source from the beginning.
 
-use super::{Case, PATH, SOURCE, TOPIC, limit};
+use super::TOPIC;
+use super::case::{Case, PATH, SOURCE, Spent, first_record_ns};
+use super::limit::Flows;
 use crate::clock::monotonic_ns;
 use crate::ends::EndOffsets;
 use crate::load::{Generator, compare_copy};
 use crate::node::{NodeProcess, NodeSetup};
-use crate::run::{BusyWatch, CostWatch, Sample, Session, Subject, SubjectError};
+use crate::run::{LimitKind, Sample, Session, Subject, SubjectError};
 
 /// The node's name in the costs.
 const NODE: &str = "longhaul node";
@@ -38,23 +40,24 @@ impl Subject for Longhaul<'_> {
         let stream = ground.connect(node.address())?;
         let mut ends = EndOffsets::new(stream, TOPIC, case.partitions).map_err(lost)?;
         let watched = [(NODE, node.pid()), (SOURCE, source.pid()), (PATH, std::process::id())];
-        let (costs, busy) = (CostWatch::start(&watched), BusyWatch::start(&watched));
         node.mirror("catch-up", &source.kafka().to_string(), TOPIC, "")?;
 
         let batch_records = i64::from(generator.workload().batch_records);
         let batch_bytes = generator.batch_bytes() as u64;
-        let progress = case.watch(session, &mut source, generator.total_bytes(), || {
+        let first_ns = case.wait_for_first(session, || first_record_ns(&mut source))?;
+        let spent = Spent::begin(&watched);
+        let progress = case.follow(session, first_ns, generator.total_bytes(), || {
             node.check_running()?;
             let ends = ends.read().map_err(lost)?;
             let batches: i64 = ends.iter().map(|end| end / batch_records).sum();
             Ok((monotonic_ns(), batches.cast_unsigned() * batch_bytes))
         })?;
 
-        let (processes, softirq_seconds) = (costs.costs(), costs.softirq_seconds());
         let report = source.report()?;
-        let mut sample = case.sample(NODE, &progress, &busy, &report, &ground)?;
-        (sample.processes, sample.softirq_seconds) = (processes, softirq_seconds);
-        case.flows.set(u32::try_from(limit::flows(&report).len()).ok());
+        let flows = Flows::of(&report);
+        let bounds = [(NODE, LimitKind::Cpu), (SOURCE, LimitKind::Source), (PATH, LimitKind::Cpu)];
+        let mut sample = case.sample(&bounds, &progress, &spent, &flows, &ground)?;
+        case.flows.set(u32::try_from(flows.count()).ok());
         node.stop()?;
         let copied = compare_copy(&generator, &node.data()).map_err(SubjectError::Failed)?;
         if copied.bytes < progress.bytes() {

@@ -1,8 +1,9 @@
 //! Raw TCP as a subject: the same source sends the same records as bare streams, and a receiver drops them.
 
+use super::case::{Case, PATH, SOURCE, Spent, first_record_ns};
+use super::limit::Flows as FlowsSeen;
 use super::receiver::{Receiver, ReceiverOptions};
-use super::{Case, PATH, SOURCE};
-use crate::run::{BusyWatch, CostWatch, Sample, Session, Subject, SubjectError};
+use crate::run::{LimitKind, Sample, Session, Subject, SubjectError};
 
 /// The receiver's name in the costs.
 const RECEIVER: &str = "raw receiver";
@@ -56,15 +57,16 @@ impl Subject for Raw<'_> {
             Receiver::start(&*ground.mirror_command(), &case.options.program, &options)?;
         let watched =
             [(RECEIVER, receiver.pid()), (SOURCE, source.pid()), (PATH, std::process::id())];
-        let (costs, busy) = (CostWatch::start(&watched), BusyWatch::start(&watched));
-        let progress = case.watch(session, &mut source, case.bytes(), || {
+        let first_ns = case.wait_for_first(session, || first_record_ns(&mut source))?;
+        let spent = Spent::begin(&watched);
+        let progress = case.follow(session, first_ns, case.bytes(), || {
             let received = receiver.received()?;
             Ok((received.at_ns, received.bytes))
         })?;
         let report = source.report()?;
-        let mut sample = case.sample(RECEIVER, &progress, &busy, &report, &ground)?;
-        sample.processes = costs.costs();
-        sample.softirq_seconds = costs.softirq_seconds();
-        Ok(sample)
+        let bounds =
+            [(RECEIVER, LimitKind::Cpu), (SOURCE, LimitKind::Source), (PATH, LimitKind::Cpu)];
+        let flows = FlowsSeen::of(&report);
+        case.sample(&bounds, &progress, &spent, &flows, &ground)
     }
 }

@@ -15,6 +15,8 @@ use crate::run::SubjectError;
 
 /// The longest lag told apart, in nanoseconds; a later record counts as this late.
 const LAG_NS_MAX: u64 = 600_000_000_000;
+/// Where a batch's first timestamp is.
+const TIMESTAMP: std::ops::Range<usize> = 27..35;
 /// The worst lag is kept for each such stretch of the schedule.
 const STRETCH_NS: u64 = 100_000_000;
 
@@ -31,6 +33,15 @@ pub(super) struct Lags {
     pub(super) bytes: u64,
 }
 
+/// What of a copy is compared with the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copy {
+    /// Every byte.
+    Exact,
+    /// Offsets and times: another producer made new batches of the same records.
+    Rebatched,
+}
+
 /// The consumer at work.
 #[derive(Debug)]
 pub(super) struct Consumer {
@@ -45,10 +56,11 @@ impl Consumer {
     pub(super) fn start(
         mut reader: Reader,
         generator: Generator,
+        copy: Copy,
         warm_up_ns: u64,
     ) -> Result<Self, SubjectError> {
         let failed = |error| SubjectError::Failed(format!("cannot start the consumer: {error}"));
-        let mut tally = Tally::new(&generator, warm_up_ns).map_err(failed)?;
+        let mut tally = Tally::new(&generator, copy, warm_up_ns).map_err(failed)?;
         let (stop, records) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let problem = Arc::new(Mutex::new(None));
         let (stopping, counted, found) = (stop.clone(), records.clone(), problem.clone());
@@ -97,6 +109,7 @@ impl Consumer {
 
 struct Tally {
     lags: Lags,
+    copy: Copy,
     began_ns: u64,
     warm_up_ns: u64,
     worst: Vec<u64>,
@@ -104,37 +117,53 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(generator: &Generator, warm_up_ns: u64) -> Result<Self, String> {
+    fn new(generator: &Generator, copy: Copy, warm_up_ns: u64) -> Result<Self, String> {
         let began_ns = generator.began().ok_or("the load has not begun")?.monotonic_ns;
         let histogram =
             Histogram::new_with_bounds(1, LAG_NS_MAX, 3).map_err(|error| format!("{error:?}"))?;
         let lags = Lags { histogram, worst: Vec::new(), last_ns: 0, bytes: 0 };
-        Ok(Self { lags, began_ns, warm_up_ns, worst: Vec::new(), expected: Vec::new() })
+        Ok(Self { lags, copy, began_ns, warm_up_ns, worst: Vec::new(), expected: Vec::new() })
     }
 
     fn note(&mut self, generator: &Generator, batch: &ReadBatch<'_>) -> Result<(), String> {
         let ReadBatch { partition, wanted, .. } = *batch;
         self.expected.clear();
         generator.batch(partition, wanted, &mut self.expected);
-        if batch.bytes != self.expected.as_slice() {
+        let same = match self.copy {
+            Copy::Exact => batch.bytes == self.expected.as_slice(),
+            Copy::Rebatched => {
+                batch.first == wanted && batch.bytes[TIMESTAMP] == self.expected[TIMESTAMP]
+            }
+        };
+        if !same {
             return Err(format!("partition {partition}: the batch at offset {wanted} differs"));
         }
         self.lags.bytes += batch.bytes.len() as u64;
         self.lags.last_ns = self.lags.last_ns.max(batch.at_ns);
-        let due_ns = generator.due_ns(partition, wanted).unwrap_or(self.began_ns);
+        let batch_records = i64::from(generator.workload().batch_records);
+        // A batch of another producer may hold records of several of the source's.
+        let mut offset = wanted;
+        while offset < batch.end {
+            let end = ((offset / batch_records + 1) * batch_records).min(batch.end);
+            let due_ns = generator.due_ns(partition, offset).unwrap_or(self.began_ns);
+            self.count(due_ns, batch.at_ns, (end - offset).cast_unsigned());
+            offset = end;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, due_ns: u64, at_ns: u64, records: u64) {
         let since_begin = due_ns.saturating_sub(self.began_ns);
         if since_begin < self.warm_up_ns {
-            return Ok(());
+            return;
         }
-        let lag = batch.at_ns.saturating_sub(due_ns).clamp(1, LAG_NS_MAX);
-        let records = (batch.end - batch.first).cast_unsigned();
+        let lag = at_ns.saturating_sub(due_ns).clamp(1, LAG_NS_MAX);
         self.lags.histogram.saturating_record_n(lag, records);
         let stretch = (since_begin / STRETCH_NS) as usize;
         if self.worst.len() <= stretch {
             self.worst.resize(stretch + 1, 0);
         }
         self.worst[stretch] = self.worst[stretch].max(lag);
-        Ok(())
     }
 
     fn end(self) -> Lags {
@@ -157,9 +186,9 @@ mod tests {
             ..Workload::of_size("t", 1 << 20, 1)
         };
         let generator = Generator::new(workload);
-        assert!(Tally::new(&generator, 0).is_err(), "it has not begun");
+        assert!(Tally::new(&generator, Copy::Exact, 0).is_err(), "it has not begun");
         generator.begin(Began { monotonic_ns: 1_000, wall_ms: 0 });
-        let mut tally = Tally::new(&generator, 500_000_000).unwrap();
+        let mut tally = Tally::new(&generator, Copy::Exact, 500_000_000).unwrap();
         let mut give = |offset: i64, late_ns: u64, flip: u8| {
             let mut bytes = Vec::new();
             generator.batch(0, offset, &mut bytes);
@@ -178,5 +207,33 @@ mod tests {
         assert_eq!(lags.histogram.len(), 2 * 64, "the warm-up does not count");
         assert!(lags.histogram.max() >= 7_000_000 && lags.histogram.max() < 7_100_000);
         assert_eq!(lags.worst, [(1.0, 5_000_000), (2.0, 7_000_000)]);
+    }
+
+    #[test]
+    fn a_new_batch_of_several_old_ones_has_the_lag_of_each() {
+        let workload =
+            Workload { batch_interval_ns: Some(1_000_000), ..Workload::of_size("t", 1 << 20, 1) };
+        let generator = Generator::new(workload);
+        generator.begin(Began { monotonic_ns: 0, wall_ms: 7 });
+        let mut tally = Tally::new(&generator, Copy::Rebatched, 0).unwrap();
+        let mut bytes = Vec::new();
+        generator.batch(0, 64, &mut bytes);
+        let batch = ReadBatch {
+            partition: 0,
+            wanted: 64,
+            first: 64,
+            end: 64 + 100,
+            at_ns: 5_000_000,
+            bytes: &bytes[..61],
+        };
+        tally.note(&generator, &batch).unwrap();
+        let mut later = bytes.clone();
+        later[34] ^= 1;
+        let moved = ReadBatch { bytes: &later[..61], ..batch };
+        assert!(tally.note(&generator, &moved).is_err(), "records of another time");
+        let lags = tally.end();
+        assert_eq!(lags.histogram.len(), 100);
+        assert_eq!(lags.histogram.count_between(3_900_000, 4_100_000), 64);
+        assert_eq!(lags.histogram.count_between(2_900_000, 3_100_000), 36);
     }
 }

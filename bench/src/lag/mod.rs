@@ -5,6 +5,8 @@
 //! Meanwhile datagrams that carry their time measure the path one way.
 
 mod consumer;
+mod kafka;
+mod live;
 mod longhaul;
 
 use std::path::PathBuf;
@@ -12,8 +14,11 @@ use std::time::Duration;
 
 use crate::ground::GroundSetup;
 use crate::load::Workload;
-use crate::run::{Session, Subject};
+use crate::peers::{Cache, Jars, PeerError};
+use crate::run::{Session, Subject, SubjectError};
 use crate::wan::{WanError, WanPath};
+use kafka::{KafkaSource, MirrorMakerCopies};
+use longhaul::{Longhaul, LonghaulFromKafka};
 
 /// The question it answers.
 pub const QUESTION: &str = "How late is the tail of the mirror at a given load?";
@@ -46,8 +51,14 @@ pub struct Options {
     pub warm_up: Duration,
     /// Runs of each subject.
     pub repeats: u32,
-    /// Where the mirrors' folders go.
+    /// Where the mirrors' and brokers' folders go.
     pub directory: PathBuf,
+    /// Where the jars are.
+    pub cache: Cache,
+    /// Measure from a real broker too.
+    pub with_kafka: bool,
+    /// Measure MirrorMaker 2 beside it, from the real broker.
+    pub with_mirror_maker: bool,
 }
 
 /// Why it cannot be measured.
@@ -62,6 +73,9 @@ pub enum LagError {
     /// No such path.
     #[error(transparent)]
     Path(#[from] WanError),
+    /// Kafka or MirrorMaker 2 cannot be had.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
 }
 
 /// Measures; the session gets one case.
@@ -81,8 +95,25 @@ pub fn run(options: &Options, session: &Session) -> Result<(), LagError> {
         options.value_bytes,
         options.ground,
     );
+    let jars = Jars::fetch(&options.cache, options.with_kafka, options.with_mirror_maker, session)?;
+    let source = match &jars.kafka {
+        Some(kafka) => match KafkaSource::start(options, &workload, kafka, session) {
+            Err(SubjectError::Interrupted) => return Ok(()),
+            Err(error) => return Err(PeerError::Failed(error.to_string()).into()),
+            Ok(source) => Some(source),
+        },
+        None => None,
+    };
     let mut subjects: Vec<Box<dyn Subject + '_>> =
-        vec![Box::new(longhaul::Longhaul { options, workload: &workload })];
+        vec![Box::new(Longhaul { options, workload: &workload })];
+    if let Some(source) = &source {
+        subjects.push(Box::new(LonghaulFromKafka { options, source }));
+        if let Some(jars) = jars.both() {
+            subjects.extend([false, true].map(|tuned| {
+                Box::new(MirrorMakerCopies { options, source, jars, tuned }) as Box<dyn Subject>
+            }));
+        }
+    }
     session.case(&name, &mut subjects, options.repeats);
     Ok(())
 }
@@ -125,6 +156,9 @@ mod tests {
             warm_up: Duration::from_secs(2),
             repeats: 1,
             directory: PathBuf::new(),
+            cache: Cache::at(Some(PathBuf::from("/nowhere"))).unwrap(),
+            with_kafka: false,
+            with_mirror_maker: false,
         }
     }
 

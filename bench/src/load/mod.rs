@@ -12,6 +12,7 @@ mod copy;
 mod generator;
 mod probe;
 mod process;
+mod producer;
 mod protocol;
 mod remote;
 mod server;

@@ -13,6 +13,7 @@ use socket2::SockRef;
 
 use super::connection::{Connection, ConnectionReport, Purpose};
 use super::probe::Probe;
+use super::producer::Producer;
 use super::{Began, Generator, SourceCluster, Workload};
 use crate::clock::{monotonic_ns, wall_ms};
 
@@ -47,6 +48,9 @@ pub(super) enum Command {
     Report,
     /// Send datagrams with the time on them to this address until the process ends; answers the address.
     Probe(SocketAddr),
+    /// Be a producer to the broker at this address: put the live load into its topic when it begins; answers the
+    /// address.
+    Produce(SocketAddr),
 }
 
 /// The first line of the child.
@@ -66,6 +70,10 @@ pub struct SourceReport {
     pub at_ns: u64,
     /// Every connection there was, in order.
     pub connections: Vec<ConnectionReport>,
+    /// What went wrong with its producer, if it is one.
+    pub problem: Option<String>,
+    /// Of its producer: from when a batch was due until a broker had confirmed it, median.
+    pub confirmed_p50_ns: Option<u64>,
 }
 
 /// Serves until `input` ends.
@@ -82,7 +90,12 @@ pub fn serve_process(
     let raw = TcpListener::bind((options.listen, 0))?;
     let hello = Hello { kafka: kafka.local_addr()?, raw: raw.local_addr()? };
     let cluster = SourceCluster::new(generator.clone(), 0).at(hello.kafka);
-    let registry = Arc::new(Registry { options, cluster, connections: Mutex::default() });
+    let registry = Arc::new(Registry {
+        options,
+        cluster,
+        connections: Mutex::default(),
+        producer: Mutex::default(),
+    });
     for (listener, purpose) in [(kafka, Purpose::Kafka), (raw, Purpose::Raw)] {
         let registry = registry.clone();
         std::thread::Builder::new()
@@ -109,6 +122,10 @@ pub fn serve_process(
                 say(&mut output, &began)?;
             }
             Command::Report => say(&mut output, &registry.report())?,
+            Command::Produce(address) => {
+                registry.set_producer(Producer::start(generator.clone(), address)?);
+                say(&mut output, &address)?;
+            }
             Command::Probe(address) => {
                 Probe::send_to(address)?;
                 say(&mut output, &address)?;
@@ -128,6 +145,7 @@ struct Registry {
     options: SourceOptions,
     cluster: SourceCluster,
     connections: Mutex<Vec<Arc<Connection>>>,
+    producer: Mutex<Option<Producer>>,
 }
 
 impl Registry {
@@ -163,10 +181,20 @@ impl Registry {
         Ok(())
     }
 
+    fn set_producer(&self, producer: Producer) {
+        *self.producer.lock().unwrap_or_else(PoisonError::into_inner) = Some(producer);
+    }
+
     fn report(&self) -> SourceReport {
         let mut connections = Vec::new();
         self.for_each(|connection| connections.push(connection.report()));
-        SourceReport { at_ns: monotonic_ns(), connections }
+        let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
+        SourceReport {
+            at_ns: monotonic_ns(),
+            connections,
+            problem: producer.as_ref().and_then(Producer::problem),
+            confirmed_p50_ns: producer.as_ref().map(Producer::confirmed_p50_ns),
+        }
     }
 
     fn for_each(&self, look: impl FnMut(&Arc<Connection>)) {

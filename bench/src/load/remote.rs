@@ -81,6 +81,14 @@ impl SourceProcess {
         self.conversation.ask(&Command::Report)
     }
 
+    /// Lets it put the live load, when that begins, into its topic at a real broker.
+    ///
+    /// # Errors
+    /// When the process is gone, or cannot connect.
+    pub fn produce(&mut self, broker: SocketAddr) -> Result<(), ProcessError> {
+        self.conversation.ask::<SocketAddr>(&Command::Produce(broker)).map(drop)
+    }
+
     /// Lets it send datagrams with the time on them until it ends.
     ///
     /// # Errors

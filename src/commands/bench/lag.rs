@@ -1,6 +1,5 @@
 //! `longhaul bench lag`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use clap::Args;
 
 use super::output::Output;
 use super::path_arguments::PathArguments;
+use super::peers::Beside;
 use crate::commands::demo::parse_size;
 
 /// How late the tail is at a given load: open loop, from the time each record was due at the source
@@ -43,9 +43,8 @@ pub(crate) struct Lag {
     /// How long records come before, that do not count
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(0..=3_600))]
     warm_up: u64,
-    /// Where the mirrors' files go, and are removed again
-    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
-    directory: PathBuf,
+    #[command(flatten)]
+    beside: Beside,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -79,7 +78,10 @@ impl Lag {
             time: Duration::from_secs(self.seconds),
             warm_up: Duration::from_secs(self.warm_up),
             repeats: self.output.repeats,
-            directory: self.directory,
+            cache: self.beside.cache()?,
+            with_kafka: self.beside.with_kafka,
+            with_mirror_maker: self.beside.with_mm2,
+            directory: self.beside.directory,
         };
         let session = self.output.begin("lag", lag::QUESTION)?;
         lag::run(&options, &session)?;

@@ -1,6 +1,5 @@
 //! `longhaul bench wan`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use bench::wan::{self, Loss, PathSettings};
 use clap::{Args, ValueEnum};
 
 use super::output::Output;
+use super::peers::Beside;
 use crate::commands::values::{parse_duration, parse_rate, parse_share};
 
 /// How fast a mirror catches up over a WAN, next to raw TCP through the same path
@@ -24,6 +24,9 @@ Every combination is a case; in each, Longhaul, one flow of raw TCP and as many 
 a new path. A run ends after --seconds, whatever was reached by then. An untouched source has the send buffer of a
 broker that nobody tuned (102,400 bytes), a tuned one leaves it to the kernel. Needs root, or unprivileged user
 namespaces and a /dev/net/tun that all may use; and room for a run: --rate times --seconds.
+
+With --with-kafka each case comes again with a real broker as the source, with --with-mm2 MirrorMaker 2 beside it, as
+shipped and tuned, into a broker on the mirror's side; there a run's clock starts with the first records at the mirror.
 
 Exit code 0 when everything was measured, every byte was right, and the machine was not too busy.")]
 pub(crate) struct Wan {
@@ -48,9 +51,8 @@ pub(crate) struct Wan {
     /// How long a run takes
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Where the mirrors' files go, and are removed again
-    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
-    directory: PathBuf,
+    #[command(flatten)]
+    beside: Beside,
     #[command(flatten)]
     output: Output,
 }
@@ -81,7 +83,10 @@ impl Wan {
                 .collect(),
             time: Duration::from_secs(self.seconds),
             repeats: self.output.repeats,
-            directory: self.directory,
+            cache: self.beside.cache()?,
+            with_kafka: self.beside.with_kafka,
+            with_mirror_maker: self.beside.with_mm2,
+            directory: self.beside.directory,
         };
         let session = self.output.begin("wan", catch_up::QUESTION)?;
         catch_up::run(&options, &session)?;
