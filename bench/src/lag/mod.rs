@@ -137,6 +137,7 @@ fn workload(options: &Options) -> Result<Workload, LagError> {
         records: batches * batch_records,
         value_bytes: options.value_bytes,
         batch_records: batch_records as u32,
+        batches_at_once: 0,
         batch_interval_ns: Some(interval_ns.max(1.0) as u64),
     })
 }

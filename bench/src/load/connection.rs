@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Generator, Reply, SourceCluster};
+use super::{Answer, FetchSession, Generator, Reply, SourceCluster};
 use crate::clock::{monotonic_ns, thread_cpu_ns};
 use crate::tcp_info::TcpInfo;
 
@@ -101,6 +101,7 @@ impl Connection {
 
     fn serve_kafka(&self, cluster: &SourceCluster) -> io::Result<()> {
         let mut requests = BufReader::new(&self.stream);
+        let mut session = FetchSession::default();
         loop {
             let mut prefix = [0; 4];
             if requests.read_exact(&mut prefix).is_err() {
@@ -108,18 +109,23 @@ impl Connection {
             }
             let mut frame = vec![0; frame_length(prefix)?];
             requests.read_exact(&mut frame)?;
-            let answer = self.wait_for_answer(cluster, &frame)?;
+            let answer = self.wait_for_answer(cluster, &mut session, &frame)?;
             self.count(answer.record_bytes() as u64);
             write_all(&self.stream, &mut answer.slices(cluster.generator()))?;
             self.cpu_ns.store(thread_cpu_ns(), Ordering::Relaxed);
         }
     }
 
-    fn wait_for_answer(&self, cluster: &SourceCluster, frame: &[u8]) -> io::Result<Answer> {
+    fn wait_for_answer(
+        &self,
+        cluster: &SourceCluster,
+        session: &mut FetchSession,
+        frame: &[u8],
+    ) -> io::Result<Answer> {
         let mut waited = Duration::ZERO;
         loop {
             let before = monotonic_ns();
-            let reply = cluster.answer(frame, before, waited).map_err(io::Error::other)?;
+            let reply = cluster.answer(session, frame, before, waited).map_err(io::Error::other)?;
             let pause = match reply {
                 Reply::Now(answer) => return Ok(answer),
                 Reply::Later(pause) => pause,

@@ -81,9 +81,7 @@ impl Generator {
         if self.workload.batch_interval_ns.is_none() {
             return self.end_offset();
         }
-        let passed =
-            self.began.get().and_then(|began| monotonic_ns.checked_sub(began.monotonic_ns));
-        let batches = passed.map_or(0, |passed| self.workload.batches_due(partition, passed));
+        let batches = self.workload.batches_due(partition, self.since_begin_ns(monotonic_ns));
         i64::try_from(batches * u64::from(self.workload.batch_records)).unwrap_or(i64::MAX)
     }
 
@@ -94,6 +92,26 @@ impl Generator {
         self.workload.batch_interval_ns?;
         let due = self.workload.due_ns(partition, self.batch_of(offset));
         Some(self.began.get()?.monotonic_ns.saturating_add(due))
+    }
+
+    /// Partitions that got a batch of a live load between two times of the clock that processes share.
+    pub(super) fn partitions_due(&self, after_ns: u64, until_ns: u64) -> impl Iterator<Item = u32> {
+        let live = self.workload.batch_interval_ns.is_some();
+        let until = self.since_begin_ns(until_ns).filter(|_| live);
+        let after = self.since_begin_ns(after_ns);
+        until.map(|until| self.workload.partitions_due(after, until)).into_iter().flatten()
+    }
+
+    /// When any partition gets a batch next, on the clock that processes share.
+    pub(super) fn next_due_ns(&self, monotonic_ns: u64) -> Option<u64> {
+        self.workload.batch_interval_ns?;
+        let began = self.began.get()?.monotonic_ns;
+        let since = monotonic_ns.checked_sub(began);
+        Some(began.saturating_add(since.map_or(0, |since| self.workload.next_due_ns(since))))
+    }
+
+    fn since_begin_ns(&self, monotonic_ns: u64) -> Option<u64> {
+        monotonic_ns.checked_sub(self.began.get()?.monotonic_ns)
     }
 
     /// Bytes of all partitions' batches.
@@ -146,7 +164,10 @@ impl Generator {
     /// The intended time of a live batch, not the time it was sent at.
     fn timestamp_ms(&self, partition: u32, batch: u64, first: i64) -> i64 {
         match self.began.get() {
-            Some(began) if self.workload.batch_interval_ns.is_some() => {
+            Some(began)
+                if self.workload.batch_interval_ns.is_some()
+                    && batch >= self.workload.batches_at_once =>
+            {
                 let due_ms = self.workload.due_ns(partition, batch) / 1_000_000;
                 began.wall_ms.saturating_add(i64::try_from(due_ms).unwrap_or(i64::MAX))
             }

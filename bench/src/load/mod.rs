@@ -16,6 +16,7 @@ mod producer;
 mod protocol;
 mod remote;
 mod server;
+mod session;
 mod workload;
 
 pub use connection::{ConnectionReport, Purpose};
@@ -27,4 +28,5 @@ pub use protocol::{Answer, Reply, RequestError, SourceCluster};
 pub(crate) use remote::Conversation;
 pub use remote::{ProcessError, SourceProcess};
 pub use server::{ServerError, SourceServer};
+pub use session::FetchSession;
 pub use workload::Workload;

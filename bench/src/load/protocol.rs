@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use dataplane::wire::{
-    AnswerHead, AnswerPartition, FetchAnswer, FetchPartition, FetchRequest, TopicKey,
+    AnswerHead, AnswerPartition, FetchAnswer, FetchPartition, FetchRequest, FetchTopic, TopicKey,
 };
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsResponse, BrokerId, DescribeClusterResponse, ListOffsetsRequest,
@@ -23,6 +23,7 @@ use storage::TopicId;
 
 use super::Generator;
 use super::generator::HEAD_BYTES;
+use super::session::{Answering, FetchSession};
 
 /// Node id of the one broker.
 const NODE_ID: i32 = 1;
@@ -137,12 +138,13 @@ impl SourceCluster {
     }
 
     /// Answers one request frame (without its length) at a time of the clock that processes share. `waited`
-    /// is how long the request waits already.
+    /// is how long the request waits already; `session` is the connection's.
     ///
     /// # Errors
     /// When the frame is not a request this broker advertises.
     pub fn answer(
         &self,
+        session: &mut FetchSession,
         frame: &[u8],
         now_ns: u64,
         waited: Duration,
@@ -159,7 +161,7 @@ impl SourceCluster {
             .map_err(RequestError::of)?;
         let at_once = |frame: Vec<u8>| Ok(Reply::Now(Answer::of_fields(frame)));
         match api {
-            ApiKey::Fetch => self.fetch(&header, version, &bytes, now_ns, waited),
+            ApiKey::Fetch => self.fetch(session, &header, version, &bytes, (now_ns, waited)),
             ApiKey::ApiVersions => at_once(api_versions(&header, version)?),
             ApiKey::Metadata => at_once(self.metadata(&header, version, bytes)?),
             ApiKey::ListOffsets => at_once(self.list_offsets(&header, version, bytes, now_ns)?),
@@ -329,13 +331,20 @@ impl SourceCluster {
 
     fn fetch(
         &self,
+        session: &mut FetchSession,
         header: &RequestHeader,
         version: i16,
         body: &[u8],
-        now_ns: u64,
-        waited: Duration,
+        (now_ns, waited): (u64, Duration),
     ) -> Result<Reply, RequestError> {
         let request = FetchRequest::decode(version, body).map_err(RequestError::of)?;
+        let ours = |topic: &TopicKey| match topic {
+            TopicKey::Name(name) => **name == *self.generator.workload().topic,
+            TopicKey::Id(id) => *id == self.topic_id,
+        };
+        if waited.is_zero() {
+            session.take_up(version, &request, self.generator.workload().partitions, ours);
+        }
         let mut reading = Reading {
             now_ns,
             budget: usize::try_from(request.max_bytes).unwrap_or(0).min(ANSWER_BYTES_MAX),
@@ -344,32 +353,50 @@ impl SourceCluster {
             errors: false,
             due_ns: u64::MAX,
         };
-        let mut topics = Vec::new();
-        for topic in &request.topics {
-            let known = match &topic.topic {
-                TopicKey::Name(name) => **name == *self.generator.workload().topic,
-                TopicKey::Id(id) => *id == self.topic_id,
-            };
-            let partitions = topic.partitions.iter();
-            let partitions = partitions.map(|asked| self.read(known, asked, &mut reading));
-            topics.push((topic.topic.clone(), partitions.collect::<Vec<_>>()));
-        }
+        let topics = match session.answering {
+            Answering::Refused(error) => return Ok(refuse(header, version, error)),
+            Answering::Incremental => self.read_session(session, &mut reading),
+            Answering::Named | Answering::Opened => {
+                let read = |topic: &FetchTopic| {
+                    let known = ours(&topic.topic);
+                    let partitions = topic.partitions.iter();
+                    let read = partitions.map(|asked| self.read(known, asked, &mut reading));
+                    (topic.topic.clone(), read.collect::<Vec<_>>())
+                };
+                request.topics.iter().map(read).collect()
+            }
+        };
         let wait_max = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
         // One batch is worth an answer, whatever the least number of bytes is: nobody here asks for more.
         let waits = reading.batches.is_empty() && !reading.errors && request.min_bytes > 0;
         if waits && waited < wait_max {
             return Ok(Reply::Later(self.pause(reading.due_ns, now_ns).min(wait_max - waited)));
         }
-        // No session is opened (id 0): each request names what it wants, as brokers before 1.1 had it.
+        topics.iter().for_each(|(_, answers)| session.told(answers));
         let head = AnswerHead {
             correlation_id: header.correlation_id,
             throttle_time_ms: 0,
             error_code: 0,
-            session_id: 0,
+            session_id: session.id(),
         };
         let answer = FetchAnswer::encode(version, &head, &topics, &[]);
         let Reading { batches, counts, .. } = reading;
         Ok(Reply::Now(weave(answer, batches, &counts, self.generator.batch_bytes())))
+    }
+
+    /// What of a session has something to tell.
+    fn read_session(
+        &self,
+        session: &mut FetchSession,
+        reading: &mut Reading,
+    ) -> Vec<(TopicKey, Vec<AnswerPartition>)> {
+        let now_ns = reading.now_ns;
+        session.make_ready(self.generator.partitions_due(session.looked_ns, now_ns));
+        session.looked_ns = now_ns;
+        let answers = session.read(|asked| self.read(true, asked, reading));
+        reading.due_ns = self.generator.next_due_ns(now_ns).unwrap_or(u64::MAX);
+        let topic = session.topic().filter(|_| !answers.is_empty());
+        topic.map(|topic| (topic, answers)).into_iter().collect()
     }
 
     /// Until a batch is due, as far as that is known.
@@ -441,6 +468,17 @@ struct Reading {
     errors: bool,
     /// When the first batch that is not there yet will be.
     due_ns: u64,
+}
+
+/// An answer that is an error and nothing else.
+fn refuse(header: &RequestHeader, version: i16, error_code: i16) -> Reply {
+    let head = AnswerHead {
+        correlation_id: header.correlation_id,
+        throttle_time_ms: 0,
+        error_code,
+        session_id: 0,
+    };
+    Reply::Now(weave(FetchAnswer::encode(version, &head, &[], &[]), Vec::new(), &[], 0))
 }
 
 /// Puts the batches between the encoded pieces; `counts` are the batches of each partition with any.

@@ -49,7 +49,7 @@ mod backend {
 
     use crate::clock::monotonic_ns;
     use crate::load::connection::frame_length;
-    use crate::load::{Answer, Reply, SourceCluster};
+    use crate::load::{Answer, FetchSession, Reply, SourceCluster};
 
     pub(super) fn serve(listener: TcpListener, cluster: &SourceCluster) {
         tokio_uring::start(async {
@@ -68,6 +68,7 @@ mod backend {
     async fn converse(stream: &TcpStream, cluster: &SourceCluster) -> std::io::Result<()> {
         let _ = stream.set_nodelay(true);
         let mut kept = Vec::new();
+        let mut session = FetchSession::default();
         loop {
             while kept.len() < 4 {
                 if !receive(stream, &mut kept).await? {
@@ -80,7 +81,7 @@ mod backend {
                     return Ok(());
                 }
             }
-            let answer = answer(cluster, &kept[4..4 + length]).await?;
+            let answer = answer(cluster, &mut session, &kept[4..4 + length]).await?;
             kept.drain(..4 + length);
             // The ring owns what it sends until it is sent: the records are copied once.
             let slices = answer.slices(cluster.generator());
@@ -93,10 +94,14 @@ mod backend {
         }
     }
 
-    async fn answer(cluster: &SourceCluster, frame: &[u8]) -> std::io::Result<Answer> {
+    async fn answer(
+        cluster: &SourceCluster,
+        session: &mut FetchSession,
+        frame: &[u8],
+    ) -> std::io::Result<Answer> {
         let mut waited = Duration::ZERO;
         loop {
-            let reply = cluster.answer(frame, monotonic_ns(), waited);
+            let reply = cluster.answer(session, frame, monotonic_ns(), waited);
             match reply.map_err(std::io::Error::other)? {
                 Reply::Now(answer) => return Ok(answer),
                 Reply::Later(pause) => {

@@ -19,6 +19,8 @@ pub struct Workload {
     /// Of a live load: nanoseconds from one batch of a partition to its next. `None` when all is there from
     /// the beginning.
     pub batch_interval_ns: Option<u64>,
+    /// Of a live load: batches of each partition that are there before it begins.
+    pub batches_at_once: u64,
 }
 
 impl Workload {
@@ -35,6 +37,7 @@ impl Workload {
             value_bytes: 1024,
             batch_records: 64,
             batch_interval_ns: None,
+            batches_at_once: 0,
         }
     }
 
@@ -48,19 +51,50 @@ impl Workload {
     /// take turns within the interval, so that the load is even.
     #[must_use]
     pub fn due_ns(&self, partition: u32, batch: u64) -> u64 {
+        let Some(batch) = batch.checked_sub(self.batches_at_once) else { return 0 };
         let interval = self.batch_interval_ns.unwrap_or(0);
         self.phase_ns(partition).saturating_add(interval.saturating_mul(batch))
     }
 
-    /// Batches of the partition that are due at that time since the load began.
+    /// Batches of the partition that are due at that time since the load began; `None` before.
     #[must_use]
-    pub fn batches_due(&self, partition: u32, since_begin_ns: u64) -> u64 {
+    pub fn batches_due(&self, partition: u32, since_begin_ns: Option<u64>) -> u64 {
         let Some(interval) = self.batch_interval_ns else { return self.batches() };
-        let first = self.phase_ns(partition);
-        match since_begin_ns.checked_sub(first) {
-            None => 0,
-            Some(passed) => (passed / interval.max(1) + 1).min(self.batches()),
-        }
+        let passed = since_begin_ns.and_then(|since| since.checked_sub(self.phase_ns(partition)));
+        let live = passed.map_or(0, |passed| passed / interval.max(1) + 1);
+        self.batches_at_once.saturating_add(live).min(self.batches())
+    }
+
+    /// Partitions that a batch of a live load becomes due for between two times since it began, the first
+    /// excluded, `None` for before. All of them when a whole interval lies between.
+    pub fn partitions_due(
+        &self,
+        after_ns: Option<u64>,
+        until_ns: u64,
+    ) -> impl Iterator<Item = u32> {
+        let partitions = u64::from(self.partitions.max(1));
+        let (first, end) = (after_ns.map_or(0, |after| self.turns(after)), self.turns(until_ns));
+        let end = end.min(first.saturating_add(partitions));
+        (first..end).map(move |turn| u32::try_from(turn % partitions).unwrap_or(u32::MAX))
+    }
+
+    /// When the first batch of a live load becomes due after that time since it began.
+    #[must_use]
+    pub fn next_due_ns(&self, since_begin_ns: u64) -> u64 {
+        let partitions = u64::from(self.partitions.max(1));
+        let turn = self.turns(since_begin_ns);
+        let partition = u32::try_from(turn % partitions).unwrap_or(u32::MAX);
+        let interval = self.batch_interval_ns.unwrap_or(0);
+        self.phase_ns(partition).saturating_add(interval.saturating_mul(turn / partitions))
+    }
+
+    /// Turns that partitions have had until then, that moment included.
+    fn turns(&self, since_begin_ns: u64) -> u64 {
+        let interval = u128::from(self.batch_interval_ns.unwrap_or(0).max(1));
+        let (partitions, since) = (u128::from(self.partitions.max(1)), u128::from(since_begin_ns));
+        // A phase is rounded down: it is reached as long as the exact one is below the next nanosecond.
+        let within = ((since % interval + 1) * partitions).div_ceil(interval).min(partitions);
+        u64::try_from(since / interval * partitions + within).unwrap_or(u64::MAX)
     }
 
     fn phase_ns(&self, partition: u32) -> u64 {
@@ -87,14 +121,52 @@ mod tests {
         for (partition, since, due) in
             [(0, 0, 1), (0, 999, 1), (0, 1_000, 2), (1, 249, 0), (1, 250, 1), (3, u64::MAX, 10)]
         {
-            assert_eq!(live.batches_due(partition, since), due, "{partition} at {since}");
+            assert_eq!(live.batches_due(partition, Some(since)), due, "{partition} at {since}");
         }
     }
 
     #[test]
     fn what_is_not_live_is_there_at_once() {
         let whole = Workload::of_size("t", 1 << 20, 1);
-        assert_eq!(whole.batches_due(0, 0), whole.batches());
+        assert_eq!(whole.batches_due(0, None), whole.batches());
         assert_eq!(whole.due_ns(0, 5), 0);
+    }
+
+    #[test]
+    fn what_is_there_before_a_live_load_begins_is_due_at_once() {
+        let live = Workload {
+            batch_interval_ns: Some(1_000),
+            batches_at_once: 2,
+            records: 640,
+            ..Workload::of_size("t", 1, 4)
+        };
+        for (since, due) in [(None, 2), (Some(249), 2), (Some(250), 3), (Some(1_250), 4)] {
+            assert_eq!(live.batches_due(1, since), due, "{since:?}");
+        }
+        assert_eq!((live.due_ns(1, 1), live.due_ns(1, 2), live.due_ns(1, 3)), (0, 250, 1_250));
+    }
+
+    #[test]
+    fn turns_agree_with_what_each_partition_has_due() {
+        for (partitions, interval) in [(3, 1_000), (7, 10), (10, 7), (1, 5)] {
+            let live = Workload {
+                batch_interval_ns: Some(interval),
+                records: 1 << 40,
+                ..Workload::of_size("t", 1, partitions)
+            };
+            let due = |time| (0..partitions).map(|p| live.batches_due(p, time)).collect::<Vec<_>>();
+            for time in 0..3 * interval {
+                let (before, now) = (time.checked_sub(1), Some(time));
+                let (was, is) = (due(before), due(now));
+                let changed: Vec<u32> =
+                    (0..partitions).filter(|p| was[*p as usize] != is[*p as usize]).collect();
+                let mut told: Vec<u32> = live.partitions_due(before, time).collect();
+                told.sort_unstable();
+                assert_eq!(told, changed, "{partitions} in {interval} at {time}");
+                let next = live.next_due_ns(time);
+                assert!(next > time && due(Some(next)) != is, "{next} after {time}");
+                assert_eq!(due(Some(next - 1)), is, "{next} after {time}");
+            }
+        }
     }
 }

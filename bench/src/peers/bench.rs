@@ -42,7 +42,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), PeerError> {
         .transpose()?;
     let mirror_maker =
         options.with_mirror_maker.then(|| options.cache.mirror_maker(session)).transpose()?;
-    let kcat = super::foreign::require("kcat", "kcat", "kcat");
+    let kcat = super::kcat_is_there();
     if let Err(error) = &kcat {
         session.leave_out(format!("kcat: {error}"));
     }
@@ -50,7 +50,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), PeerError> {
         Some(class_path) => (SourceKind::Kafka(class_path.clone()), &["none", "zstd"][..]),
         None => {
             session.leave_out("a real broker's topic, also compressed: give --with-kafka");
-            (SourceKind::Synthetic, &["none"][..])
+            (SourceKind::Synthetic(options.program.clone()), &["none"][..])
         }
     };
     if mirror_maker.is_none() {

@@ -192,28 +192,61 @@ impl Broker {
         let bytes = topic.records.saturating_mul(u64::from(topic.value_bytes));
         let gigabytes = u32::try_from(bytes / 1_000_000_000).unwrap_or(u32::MAX);
         let limit = FILL_MAX_PER_GIGABYTE.saturating_mul(gigabytes.saturating_add(1));
-        let (records, value_bytes) = (topic.records.to_string(), topic.value_bytes.to_string());
-        self.tool(
-            session,
-            "ProducerPerformance",
-            TOOL_MAX + limit,
-            &[
-                "--topic",
-                &topic.name,
-                "--num-records",
-                &records,
-                "--record-size",
-                &value_bytes,
-                "--throughput",
-                "-1",
-                "--producer-props",
-                &format!("bootstrap.servers={bootstrap}"),
-                &format!("compression.type={}", topic.compression),
-                "batch.size=65536",
-                "linger.ms=5",
-            ],
-        )?;
+        let arguments = self.producing(topic, topic.records, -1);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.tool(session, "ProducerPerformance", TOOL_MAX + limit, &arguments)?;
         Ok(())
+    }
+
+    /// Starts to write so many records a second to the topic, until it is killed.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn produce(
+        &self,
+        topic: &TopicSetup,
+        records_per_second: u64,
+    ) -> Result<Foreign, PeerError> {
+        let rate = i64::try_from(records_per_second).unwrap_or(i64::MAX);
+        let mut command = java(&self.setup.make_command, &self.setup.class_path, &TOOL_FLAGS);
+        command.arg("org.apache.kafka.tools.ProducerPerformance").args(self.producing(
+            topic,
+            i32::MAX.unsigned_abs().into(),
+            rate,
+        ));
+        let output = self.folder.path().join("producer.txt");
+        Foreign::start("ProducerPerformance", command, Some(output))
+    }
+
+    fn producing(&self, topic: &TopicSetup, records: u64, rate: i64) -> Vec<String> {
+        let (records, size) = (records.to_string(), topic.value_bytes.to_string());
+        let bootstrap = format!("bootstrap.servers={}", self.address);
+        let compression = format!("compression.type={}", topic.compression);
+        let rate = rate.to_string();
+        let words = [
+            "--topic",
+            &topic.name,
+            "--num-records",
+            &records,
+            "--record-size",
+            &size,
+            "--throughput",
+            &rate,
+            "--producer-props",
+            &bootstrap,
+            &compression,
+            "batch.size=65536",
+            "linger.ms=5",
+        ];
+        words.map(str::to_owned).to_vec()
+    }
+
+    /// An error with its last words when it has ended.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn check_running(&mut self) -> Result<(), PeerError> {
+        self.process.check_running()
     }
 
     /// Runs one of Kafka's tools, by its class below `org.apache.kafka.tools`, to its end.

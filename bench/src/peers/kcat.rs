@@ -6,6 +6,14 @@ use super::PeerError;
 use super::foreign::{Foreign, require};
 use crate::node::MakeCommand;
 
+/// Whether it is installed.
+///
+/// # Errors
+/// When not, with what to install.
+pub fn kcat_is_there() -> Result<(), PeerError> {
+    require("kcat", "kcat", "kcat")
+}
+
 /// A running kcat.
 #[derive(Debug)]
 pub struct Kcat {
@@ -18,7 +26,7 @@ impl Kcat {
     /// # Errors
     /// When kcat is not installed or cannot be started.
     pub fn read(make: &MakeCommand, bootstrap: &str, topic: &str) -> Result<Self, PeerError> {
-        require("kcat", "kcat", "kcat")?;
+        kcat_is_there()?;
         let mut command: Command = Foreign::command(make, "kcat");
         command
             .args(["-b", bootstrap, "-C", "-t", topic, "-o", "beginning", "-e", "-q"])

@@ -1,12 +1,13 @@
 //! What is mirrored and read: a topic of a real broker, or the synthetic source's.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::logs::{self, CopiedRecords};
 use super::{Broker, BrokerSetup, ClassPath, PeerError, TopicSetup};
-use crate::load::{Generator, SourceCluster, SourceServer, Workload};
+use crate::load::{Generator, SourceOptions, SourceProcess, Workload, compare_copy};
 use crate::run::{LimitKind, Session};
 
 /// The topic's name at every source.
@@ -19,8 +20,8 @@ pub(crate) const VALUE_BYTES: u32 = 1024;
 pub(crate) enum SourceKind {
     /// A real broker from these jars.
     Kafka(ClassPath),
-    /// The synthetic one, in this process.
-    Synthetic,
+    /// The synthetic one, of this program.
+    Synthetic(PathBuf),
 }
 
 /// A running source with the topic filled.
@@ -34,8 +35,8 @@ pub(crate) struct Source {
 
 #[derive(Debug)]
 enum Running {
-    Kafka(Box<Broker>),
-    Synthetic { server: SourceServer, generator: Generator },
+    Kafka(Broker),
+    Synthetic { process: SourceProcess, generator: Generator },
 }
 
 impl Source {
@@ -49,7 +50,7 @@ impl Source {
         session: &Session,
     ) -> Result<Self, PeerError> {
         match kind {
-            SourceKind::Synthetic => Self::synthetic(partitions, bytes),
+            SourceKind::Synthetic(program) => Self::synthetic(program, partitions, bytes),
             SourceKind::Kafka(class_path) => {
                 let mut setup = BrokerSetup::new(class_path.clone(), bytes);
                 directory.clone_into(&mut setup.directory);
@@ -58,15 +59,23 @@ impl Source {
         }
     }
 
-    fn synthetic(partitions: u32, bytes: u64) -> Result<Self, PeerError> {
-        let generator = Generator::new(Workload::of_size(TOPIC, bytes, partitions));
-        let server = SourceServer::start(SourceCluster::new(generator.clone(), 0))
-            .map_err(|error| PeerError::Failed(error.to_string()))?;
+    fn synthetic(program: &Path, partitions: u32, bytes: u64) -> Result<Self, PeerError> {
+        let workload = Workload::of_size(TOPIC, bytes, partitions);
+        let options = SourceOptions {
+            listen: Ipv4Addr::LOCALHOST.into(),
+            workload: workload.clone(),
+            send_buffer_bytes: None,
+            congestion: None,
+        };
+        let process =
+            SourceProcess::start(&|program: &Path| Command::new(program), program, &options)
+                .map_err(|error| PeerError::Failed(error.to_string()))?;
+        let generator = Generator::new(workload);
         let workload = generator.workload();
         let records = workload.records * u64::from(workload.partitions);
         let bytes = generator.total_bytes();
         let ends = (0..workload.partitions).map(|index| (index, generator.end_offset())).collect();
-        Ok(Self { running: Running::Synthetic { server, generator }, bytes, records, ends })
+        Ok(Self { running: Running::Synthetic { process, generator }, bytes, records, ends })
     }
 
     fn kafka(
@@ -99,14 +108,14 @@ impl Source {
             )));
         }
         let ends = held.ends().clone();
-        Ok(Self { running: Running::Kafka(Box::new(broker)), bytes, records, ends })
+        Ok(Self { running: Running::Kafka(broker), bytes, records, ends })
     }
 
     /// Where clients connect.
     pub(crate) fn address(&self) -> SocketAddr {
         match &self.running {
             Running::Kafka(broker) => broker.address(),
-            Running::Synthetic { server, .. } => server.address(),
+            Running::Synthetic { process, .. } => process.kafka(),
         }
     }
 
@@ -137,7 +146,15 @@ impl Source {
     pub(crate) fn process(&self) -> (&'static str, u32) {
         match &self.running {
             Running::Kafka(broker) => (SOURCE, broker.pid()),
-            Running::Synthetic { .. } => (SOURCE, std::process::id()),
+            Running::Synthetic { process, .. } => (SOURCE, process.pid()),
+        }
+    }
+
+    /// The broker, when it is a real one.
+    pub(crate) fn broker(&mut self) -> Option<&mut Broker> {
+        match &mut self.running {
+            Running::Kafka(broker) => Some(broker),
+            Running::Synthetic { .. } => None,
         }
     }
 
@@ -148,7 +165,8 @@ impl Source {
                 (logs::compare(&broker.data(), mirror, TOPIC), "the broker's .log files")
             }
             Running::Synthetic { generator, .. } => {
-                (logs::compare_generated(generator, mirror), "the batches the source makes")
+                let copied = compare_copy(generator, mirror).map(|copied| copied.bytes);
+                (copied, "the batches the source makes")
             }
         };
         let bytes = compared.map_err(|words| {

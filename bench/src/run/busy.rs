@@ -70,6 +70,13 @@ impl BusyWatch {
         if all == 0 { 0.0 } else { 1.0 - idle as f64 / all as f64 }
     }
 
+    /// The share of the time in which all that had something to do waited for storage, 0 to 1.
+    #[must_use]
+    pub fn storage_wait_share(&self) -> f64 {
+        let waited = storage_wait().saturating_sub(self.storage_wait).as_secs_f64();
+        waited / self.began.elapsed().as_secs_f64()
+    }
+
     /// The busiest thread of the process of that name.
     #[must_use]
     pub fn busiest(&self, process: &str) -> Option<BusyThread> {
@@ -94,8 +101,7 @@ impl BusyWatch {
             return Limit::new(LimitKind::Unknown, "too short to tell: use a larger --size");
         }
         let machine = format!("all processors {:.0} % busy", self.machine() * 100.0);
-        let storage_wait = storage_wait().saturating_sub(self.storage_wait).as_secs_f64()
-            / self.began.elapsed().as_secs_f64();
+        let storage_wait = self.storage_wait_share();
         let busiest = self.busiest(own);
         let own_words = busiest.as_ref().map_or(String::new(), BusyThread::words);
         if busiest.is_some_and(|thread| thread.share > BUSY_MIN) {

@@ -59,6 +59,14 @@ impl CostWatch {
         Self { processes, softirq_ticks: softirq_ticks() }
     }
 
+    /// Counts from the beginning of each process on; soft interrupts from now on.
+    #[must_use]
+    pub fn of_whole_lives(processes: &[(&str, u32)]) -> Self {
+        let mut watch = Self::start(processes);
+        watch.processes.iter_mut().for_each(|process| process.before = Ticks::default());
+        watch
+    }
+
     /// What each spent so far, in the order given. A process that has ended is left out.
     #[must_use]
     pub fn costs(&self) -> Vec<ProcessCost> {

@@ -78,10 +78,10 @@ impl Lag {
             time: Duration::from_secs(self.seconds),
             warm_up: Duration::from_secs(self.warm_up),
             repeats: self.output.repeats,
-            cache: self.beside.cache()?,
-            with_kafka: self.beside.with_kafka,
+            cache: self.beside.kafka.cache()?,
+            with_kafka: self.beside.kafka.with_kafka,
             with_mirror_maker: self.beside.with_mm2,
-            directory: self.beside.directory,
+            directory: self.beside.kafka.directory,
         };
         let session = self.output.begin("lag", lag::QUESTION)?;
         lag::run(&options, &session)?;

@@ -6,6 +6,9 @@ mod landing;
 mod output;
 mod path_arguments;
 mod peers;
+mod recover;
+mod scale;
+mod serve;
 mod wan;
 mod wan_shell;
 
@@ -21,6 +24,9 @@ pub(crate) enum Bench {
     WanSet(wan_shell::WanSet),
     Peers(peers::Peers),
     Wan(wan::Wan),
+    Recover(recover::Recover),
+    Scale(scale::Scale),
+    Serve(serve::Serve),
     Lag(lag::Lag),
     /// The synthetic source, which a benchmark starts.
     #[command(hide = true)]
@@ -39,6 +45,9 @@ impl Bench {
             Self::WanSet(set) => set.run(),
             Self::Peers(peers) => peers.run(),
             Self::Wan(wan) => wan.run(),
+            Self::Recover(recover) => recover.run(),
+            Self::Scale(scale) => scale.run(),
+            Self::Serve(serve) => serve.run(),
             Self::Lag(lag) => lag.run(),
             Self::Source(source) => source.run(),
             Self::Receive(receive) => receive.run(),

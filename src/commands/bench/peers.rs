@@ -32,15 +32,12 @@ pub(crate) struct Peers {
     output: Output,
 }
 
-/// The programs that are fetched when asked for.
+/// Kafka, fetched when asked for, and where all have their files.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Beside {
+pub(crate) struct Kafka {
     /// Fetch Apache Kafka with Maven, once, and measure with it
     #[arg(long)]
     pub(crate) with_kafka: bool,
-    /// Fetch MirrorMaker 2 and the Kafka it copies to, and measure beside it
-    #[arg(long)]
-    pub(crate) with_mm2: bool,
     /// Where fetched programs are kept [default: $LONGHAUL_CACHE, $XDG_CACHE_HOME/longhaul or ~/.cache/longhaul]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
@@ -49,7 +46,17 @@ pub(crate) struct Beside {
     pub(crate) directory: PathBuf,
 }
 
-impl Beside {
+/// The same, and MirrorMaker 2.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Beside {
+    #[command(flatten)]
+    pub(crate) kafka: Kafka,
+    /// Fetch MirrorMaker 2 and the Kafka it copies to, and measure beside it
+    #[arg(long)]
+    pub(crate) with_mm2: bool,
+}
+
+impl Kafka {
     /// The cache of fetched programs.
     pub(crate) fn cache(&self) -> anyhow::Result<Cache> {
         Ok(Cache::at(self.cache.clone())?)
@@ -64,9 +71,9 @@ impl Peers {
             size_bytes: self.size,
             partitions: self.partitions,
             repeats: self.output.repeats,
-            cache: self.beside.cache()?,
-            directory: self.beside.directory,
-            with_kafka: self.beside.with_kafka,
+            cache: self.beside.kafka.cache()?,
+            directory: self.beside.kafka.directory,
+            with_kafka: self.beside.kafka.with_kafka,
             with_mirror_maker: self.beside.with_mm2,
         };
         let session = self.output.begin("peers", peers::QUESTION)?;

@@ -83,10 +83,10 @@ impl Wan {
                 .collect(),
             time: Duration::from_secs(self.seconds),
             repeats: self.output.repeats,
-            cache: self.beside.cache()?,
-            with_kafka: self.beside.with_kafka,
+            cache: self.beside.kafka.cache()?,
+            with_kafka: self.beside.kafka.with_kafka,
             with_mirror_maker: self.beside.with_mm2,
-            directory: self.beside.directory,
+            directory: self.beside.kafka.directory,
         };
         let session = self.output.begin("wan", catch_up::QUESTION)?;
         catch_up::run(&options, &session)?;
