@@ -19,6 +19,7 @@ mod link;
 mod namespace;
 mod netem;
 mod netlink;
+mod others;
 mod path;
 mod relay;
 mod report;

@@ -5,9 +5,9 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
@@ -52,6 +52,11 @@ impl Namespace {
             move_into_link_name_space(self.descriptor.as_fd(), Some(LinkNameSpaceType::Network))?;
             Ok(work())
         })
+    }
+
+    /// How the links of `/proc/PID/ns/net` name it.
+    pub(super) fn link(&self) -> io::Result<PathBuf> {
+        fs::read_link(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
     }
 
     /// What the kernel has counted so far.

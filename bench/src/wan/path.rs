@@ -16,6 +16,7 @@ use super::keeper::Keeper;
 use super::namespace::{Counters, Namespace, write_setting};
 use super::netem::{Backend, Netem};
 use super::netlink::Netlink;
+use super::others::ProcessorTime;
 use super::relay::Relay;
 use super::report::{Evidence, PathReport};
 use super::settings::PathSettings;
@@ -60,6 +61,7 @@ struct State {
     settings: PathSettings,
     since: Instant,
     kernel_before: Counters,
+    processors_before: Option<ProcessorTime>,
 }
 
 /// What moves the packets.
@@ -92,6 +94,7 @@ impl WanPath {
             settings: settings.clone(),
             since: Instant::now(),
             kernel_before: Counters::default(),
+            processors_before: None,
         };
         let path = Self { state: Mutex::new(state), keeper, carrier, source, destination };
         path.restart_counts()?;
@@ -168,6 +171,7 @@ impl WanPath {
         let now = self.kernel_counters()?;
         let mut state = self.state();
         state.kernel_before = now;
+        state.processors_before = self.processor_time();
         state.since = Instant::now();
         match &self.carrier {
             Carrier::Relay(relay) => relay.restart_counts(),
@@ -185,9 +189,16 @@ impl WanPath {
             Carrier::Relay(relay) => relay.carried(),
             Carrier::Netem(netem) => netem.carried()?,
         };
+        let elapsed = state.since.elapsed();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let others_share = self
+            .processor_time()
+            .zip(state.processors_before)
+            .and_then(|(now, before)| now.others_share(&before, elapsed, processors));
         Ok(PathReport::new(Evidence {
             settings: state.settings.clone(),
-            elapsed: state.since.elapsed(),
+            elapsed,
+            others_share,
             carried,
             kernel: Counters {
                 device_dropped: now.device_dropped - before.device_dropped,
@@ -223,6 +234,11 @@ impl WanPath {
             memory_pressures: source.memory_pressures + destination.memory_pressures,
             pruned: source.pruned + destination.pruned,
         })
+    }
+
+    fn processor_time(&self) -> Option<ProcessorTime> {
+        let namespaces = [&self.source, &self.destination].map(Namespace::link);
+        ProcessorTime::read(&namespaces.into_iter().collect::<io::Result<Vec<_>>>().ok()?)
     }
 
     fn namespace(&self, side: Side) -> &Namespace {

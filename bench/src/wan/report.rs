@@ -18,6 +18,9 @@ const LATENESS_SHARE_MAX: f64 = 0.05;
 /// Below it lateness spoils nothing, however short the round trip: the wake-up of a thread on a machine at work.
 const LATENESS_ALLOWED_MIN: Duration = Duration::from_millis(1);
 
+/// Of the machine's processors: what other programs may take. An idle machine's own services take a few per cent.
+const OTHERS_SHARE_MAX: f64 = 0.1;
+
 /// From the opening of the path, or the last restart of its counts, to now.
 #[derive(Debug, Clone, Serialize)]
 pub struct PathReport {
@@ -31,6 +34,9 @@ pub struct PathReport {
     pub destination_to_source: DirectionReport,
     /// How much later than due packets were delivered, of both directions; `None` with netem, which does not say.
     pub lateness: Option<Lateness>,
+    /// The share of all processors that programs took which have nothing to do with the path; `None` within the first
+    /// second.
+    pub others_share: Option<f64>,
     /// Packets that a device's own queue had no room for, before the emulator saw them.
     pub device_dropped: u64,
     /// How often TCP's memory of the whole machine ran short.
@@ -84,6 +90,7 @@ pub enum Validity {
 pub(super) struct Evidence {
     pub(super) settings: PathSettings,
     pub(super) elapsed: Duration,
+    pub(super) others_share: Option<f64>,
     pub(super) carried: Carried,
     /// Since the counts began, of both namespaces.
     pub(super) kernel: Counters,
@@ -101,13 +108,14 @@ pub(super) struct Carried {
 
 impl PathReport {
     pub(super) fn new(evidence: Evidence) -> Self {
-        let Evidence { settings, elapsed, carried, kernel } = evidence;
+        let Evidence { settings, elapsed, others_share, carried, kernel } = evidence;
         let mut report = Self {
             settings,
             seconds: elapsed.as_secs_f64(),
             source_to_destination: carried.outward,
             destination_to_source: carried.homeward,
             lateness: carried.lateness.as_ref().map(Lateness::new),
+            others_share,
             device_dropped: kernel.device_dropped,
             tcp_memory_pressures: kernel.memory_pressures,
             tcp_pruned: kernel.pruned,
@@ -135,6 +143,16 @@ impl PathReport {
                 "the machine was busy: one packet in a hundred was {:.1} ms or more late, and {allowed_ms:.1} ms are \
                  allowed; run it again with nothing else running",
                 lateness.p99_ms
+            ));
+        }
+        if let Some(share) = self.others_share
+            && share > OTHERS_SHARE_MAX
+        {
+            return Some(format!(
+                "the machine was busy: other programs took {:.0} % of its processors, and {:.0} % are allowed; run it \
+                 again with nothing else running",
+                share * 100.0,
+                OTHERS_SHARE_MAX * 100.0
             ));
         }
         let both = |count: fn(&DirectionReport) -> u64| {
@@ -212,6 +230,9 @@ impl fmt::Display for PathReport {
             }
             None => writeln!(f, "lateness  not known: the kernel's netem moved the packets")?,
         }
+        if let Some(share) = self.others_share {
+            writeln!(f, "others    took {:.0} % of the processors", share * 100.0)?;
+        }
         match &self.validity {
             Validity::Valid => write!(f, "valid     the path was what it was set to"),
             Validity::Invalid(reason) => write!(f, "INVALID   no result: {reason}"),
@@ -251,4 +272,79 @@ fn direction(
         }
     }
     writeln!(f, "; {:.2} s of processor", report.cpu_seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wan::lane::lateness_histogram;
+
+    /// Of a path with a round trip of 100 ms.
+    fn report(spoil: impl FnOnce(&mut Evidence)) -> PathReport {
+        let counts =
+            LinkCounts { packets: 1_000, bytes: 1_500_000, lost: 10, ..LinkCounts::default() };
+        let direction = || DirectionReport::of_kernel(counts);
+        let mut lateness = lateness_histogram();
+        lateness.record_n(200_000, 990).unwrap();
+        let carried = Carried {
+            outward: direction(),
+            homeward: direction(),
+            lateness: Some(lateness),
+            failure: None,
+        };
+        let mut evidence = Evidence {
+            settings: PathSettings::default(),
+            elapsed: Duration::from_secs(10),
+            others_share: Some(0.02),
+            carried,
+            kernel: Counters::default(),
+        };
+        spoil(&mut evidence);
+        PathReport::new(evidence)
+    }
+
+    #[test]
+    fn a_quiet_run_is_valid_and_says_what_happened() {
+        let text = report(|_| {}).to_string();
+        assert!(text.contains("1000 packets") && text.contains("10 lost (1.000 %)"), "{text}");
+        assert!(
+            text.contains("half 0.2") && text.ends_with("the path was what it was set to"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn each_way_to_spoil_a_run_has_its_sentence() {
+        type Spoil = fn(&mut Evidence);
+        let ways: [(&str, Spoil); 8] = [
+            ("a hundred was", |evidence| {
+                let lateness = evidence.carried.lateness.as_mut().unwrap();
+                lateness.record_n(6_000_000, 50).unwrap();
+            }),
+            ("other programs took 40 %", |evidence| evidence.others_share = Some(0.4)),
+            ("memory full", |evidence| evidence.carried.homeward.memory_dropped = 1),
+            ("before the emulator could read", |evidence| evidence.kernel.device_dropped = 1),
+            ("receiving device", |evidence| evidence.carried.outward.refused = 1),
+            ("TCP memory ran short", |evidence| evidence.kernel.memory_pressures = 1),
+            ("TCP memory ran short", |evidence| evidence.kernel.pruned = 1),
+            ("it broke", |evidence| evidence.carried.failure = Some("it broke".to_owned())),
+        ];
+        for (words, spoil) in ways {
+            let report = report(spoil);
+            assert!(!report.is_valid(), "{words}");
+            assert!(report.to_string().contains(words), "{words} not in {report}");
+        }
+    }
+
+    #[test]
+    fn lateness_is_judged_by_the_round_trip() {
+        let late = |round_trip: Duration| {
+            report(|evidence| {
+                evidence.settings.delay = round_trip / 2;
+                evidence.carried.lateness.as_mut().unwrap().record_n(4_000_000, 50).unwrap();
+            })
+        };
+        assert!(late(Duration::from_millis(100)).is_valid());
+        assert!(!late(Duration::from_millis(50)).is_valid());
+    }
 }

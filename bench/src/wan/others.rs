@@ -1,0 +1,148 @@
+//! How much of the machine programs took that have nothing to do with the path.
+//!
+//! Owns nothing; reads `/proc` on the thread that calls. The lanes run in real time, so a busy machine does not show in
+//! their lateness, while what is measured is starved all the same. Ours is this process, what descends from it, and
+//! what runs in either namespace. Must never be needed for the path to work: what cannot be read is no number.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The unit of `/proc/stat` and `/proc/PID/stat`, on all of Linux's usual machines.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Below it ticks are too coarse for a share.
+const ELAPSED_MIN: Duration = Duration::from_secs(1);
+/// A chain of parents is no longer than this; a cycle, from processes that ended while they were read, would be.
+const GENERATIONS_MAX: usize = 64;
+
+/// Processor time up to now, in ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ProcessorTime {
+    all: u64,
+    ours: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    parent: u32,
+    /// Its own and that of its children that have ended.
+    ticks: u64,
+}
+
+impl ProcessorTime {
+    /// Reads it; the namespaces as their links under `/proc` say them.
+    pub(super) fn read(namespaces: &[PathBuf]) -> Option<Self> {
+        let all = busy_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
+        let processes = processes()?;
+        let ours = processes
+            .iter()
+            .filter(|(process, _)| {
+                descends(**process, std::process::id(), &processes) || is_in(**process, namespaces)
+            })
+            .map(|(_, process)| process.ticks)
+            .sum();
+        Some(Self { all, ours })
+    }
+
+    /// The share of all processors that others took since an earlier time; `None` after too short a while.
+    pub(super) fn others_share(
+        &self,
+        earlier: &Self,
+        elapsed: Duration,
+        processors: usize,
+    ) -> Option<f64> {
+        if elapsed < ELAPSED_MIN {
+            return None;
+        }
+        let ours = self.ours.saturating_sub(earlier.ours);
+        let others = self.all.saturating_sub(earlier.all).saturating_sub(ours) as f64;
+        Some(
+            (others / TICKS_PER_SECOND / elapsed.as_secs_f64() / processors.max(1) as f64).min(1.0),
+        )
+    }
+}
+
+/// Time in programs and in the kernel for them. Interrupts are left out: no process is charged for them.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let numbers = stat.lines().next()?.strip_prefix("cpu ")?;
+    let (user, nice, system) = (0, 1, 2);
+    let numbers: Vec<u64> =
+        numbers.split_whitespace().take(3).filter_map(|number| number.parse().ok()).collect();
+    Some(numbers.get(user)? + numbers.get(nice)? + numbers.get(system)?)
+}
+
+fn processes() -> Option<HashMap<u32, Process>> {
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let read = |number: u32| {
+        Some((number, process(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?)?))
+    };
+    Some(entries.filter_map(|entry| read(entry.file_name().to_str()?.parse().ok()?)).collect())
+}
+
+/// `number (name) state parent ...`, with times from the fourteenth on; the name may have spaces and brackets.
+fn process(stat: &str) -> Option<Process> {
+    let columns: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let parent = columns.get(1)?.parse().ok()?;
+    let times = columns.get(11..15)?.iter().map(|time| time.parse::<u64>().ok());
+    Some(Process { parent, ticks: times.sum::<Option<u64>>()? })
+}
+
+fn descends(process: u32, ancestor: u32, processes: &HashMap<u32, Process>) -> bool {
+    let parents = std::iter::successors(Some(process), |child| Some(processes.get(child)?.parent));
+    parents.take(GENERATIONS_MAX).any(|process| process == ancestor)
+}
+
+fn is_in(process: u32, namespaces: &[PathBuf]) -> bool {
+    fs::read_link(format!("/proc/{process}/ns/net")).is_ok_and(|link| namespaces.contains(&link))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_neither_ours_nor_idle_is_others() {
+        let before = ProcessorTime { all: 1_000, ours: 400 };
+        let after = ProcessorTime { all: 1_700, ours: 600 };
+        // 5 of 20 processor seconds.
+        assert_eq!(after.others_share(&before, Duration::from_secs(10), 2), Some(0.25));
+        assert_eq!(after.others_share(&before, Duration::from_millis(10), 2), None);
+        assert_eq!(before.others_share(&after, Duration::from_secs(10), 2), Some(0.0));
+    }
+
+    #[test]
+    fn the_kernels_tables_are_read() {
+        assert_eq!(busy_ticks("cpu  100 20 3 4000 5 6 7 8 9 10\ncpu0 1 2 3\n"), Some(123));
+        let stat = "77 (odd) name) S 42 77 77 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5\n";
+        let process = process(stat).unwrap();
+        assert_eq!((process.parent, process.ticks), (42, 100));
+    }
+
+    #[test]
+    fn descendants_are_found_and_cycles_end() {
+        let process = |parent| Process { parent, ticks: 0 };
+        let processes = HashMap::from([
+            (2, process(1)),
+            (3, process(2)),
+            (4, process(3)),
+            (8, process(9)),
+            (9, process(8)),
+        ]);
+        assert!(descends(4, 2, &processes) && descends(2, 2, &processes));
+        assert!(!descends(2, 3, &processes) && !descends(8, 2, &processes));
+    }
+
+    #[test]
+    fn our_own_work_is_ours() {
+        let before = ProcessorTime::read(&[]).unwrap();
+        let mut number = 1_u64;
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < Duration::from_millis(200) {
+            number = std::hint::black_box(number.wrapping_mul(3));
+        }
+        let after = ProcessorTime::read(&[]).unwrap();
+        assert!(after.ours > before.ours);
+        assert!(after.all >= before.all);
+    }
+}
