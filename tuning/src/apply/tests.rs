@@ -69,6 +69,23 @@ fn everything_is_changed_and_comes_back() {
     assert_eq!(bench.rollback(false).0, Rollback::Nothing { restarted: false });
 }
 
+/// The stand-in for `ip` looks at the state file at the moment in which it is told to change the route.
+#[test]
+fn a_change_is_announced_in_the_state_file_before_it_is_made() {
+    let bench = Bench::new();
+    let look = format!("cp '{}' \"$(dirname \"$0\")/seen\"; shift 3;", bench.state.display());
+    let ip = bench.machine.get("ip");
+    assert!(ip.contains("shift 3;"));
+    bench.machine.set("ip", &ip.replace("shift 3;", &look));
+    let told = bench.apply();
+    let number = told.iter().position(|one| one.knob == "congctl_route").unwrap();
+    let seen = bench.machine.get("seen");
+    assert_eq!(seen.lines().last(), Some(format!("{{\"doing\":{number}}}").as_str()), "{seen}");
+    for saved in CHANGES {
+        assert!(seen.lines().next().unwrap().contains(saved.1), "{saved:?}");
+    }
+}
+
 /// A crash leaves a prefix of the state file, perhaps with a torn line, and the changes that were made
 /// by then: those that are noted, and perhaps the one that is announced last.
 #[test]
