@@ -16,7 +16,7 @@ const BAR_COLUMNS: usize = 24;
 /// Columns of a line over time.
 const SPARK_COLUMNS: usize = 40;
 /// Most columns of a row's name.
-const NAME_COLUMNS: usize = 26;
+const NAME_COLUMNS: usize = 30;
 /// Columns of a number with its range.
 const VALUE_COLUMNS: usize = 22;
 const EIGHTHS: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];

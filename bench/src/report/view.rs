@@ -220,6 +220,17 @@ pub(super) fn doubts(run: &Run) -> Vec<String> {
     if run.cases.is_empty() {
         doubts.push("Nothing was measured.".to_owned());
     }
+    let machine = &run.machine;
+    // A node's own work may be the load; a benchmark's begins after this was read.
+    let quiet_is_due = !["node", "hlog"].contains(&run.bench.as_str());
+    if quiet_is_due && machine.load_average > machine.processors as f64 {
+        doubts.push(format!(
+            "The machine was busy when it began: load average {} on {} processors. Compare rows of one \
+             condition, and measure again with nothing else running.",
+            super::number::short(machine.load_average),
+            machine.processors
+        ));
+    }
     for case in &run.cases {
         for row in &case.rows {
             let place = format!("{}, {}", case.name, row.subject);
@@ -269,5 +280,8 @@ mod tests {
             assert!(said.contains(needle), "{needle}: {said}");
         }
         assert_eq!(doubts(&testing::empty()), ["Nothing was measured."]);
+        let mut busy = testing::empty();
+        busy.machine.load_average = 2.5;
+        assert!(doubts(&busy)[1].contains("load average 2.5 on 2 processors"));
     }
 }
