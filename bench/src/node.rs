@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::run::{NamedHistogram, Run};
+use crate::report::node::AGED_NANOS_MIN;
+use crate::run::{NamedHistogram, Run, Sample, Session};
 
 /// The node has this long to listen, and later to stop.
 const START_STOP_MAX: Duration = Duration::from_secs(60);
@@ -194,6 +195,23 @@ impl NodeProcess {
         let samples = runs.into_iter().flat_map(|run| run.cases).flat_map(|case| case.rows);
         let samples = samples.flat_map(|row| row.samples);
         Ok(samples.flat_map(|sample| sample.histograms).collect())
+    }
+
+    /// Adds what its cores timed to a sample. Without it the sample stands, and the run says so.
+    pub fn add_histograms(&self, session: &Session, sample: &mut Sample) {
+        let timed = match self.histograms() {
+            Ok(timed) => timed,
+            Err(error) => return session.leave_out(format!("the node's own histograms: {error}")),
+        };
+        for NamedHistogram { name, histogram } in timed {
+            // Synthetic records are as old as their maker says: their age is no lag.
+            let is_history = histogram.value_at_quantile(0.5) >= AGED_NANOS_MIN;
+            if histogram.is_empty() || is_history {
+                continue;
+            }
+            let name = if name.starts_with("core-") { name } else { format!("node's {name}") };
+            sample.histograms.push(NamedHistogram { name, histogram });
+        }
     }
 
     fn command(&self, arguments: &[&str]) -> Result<String, NodeError> {

@@ -178,7 +178,8 @@ impl Subject for LonghaulMirrors<'_> {
         let (progress, spent) = source.watch(case, session, copy, &watched, alive)?;
         let bounds = [(NODE, LimitKind::Cpu), (BROKER, LimitKind::Source), (PATH, LimitKind::Cpu)];
         let flows = source.flows(case)?;
-        let sample = case.sample(&bounds, &progress, &spent, &flows, &source.ground)?;
+        let mut sample = case.sample(&bounds, &progress, &spent, &flows, &source.ground)?;
+        node.add_histograms(session, &mut sample);
         node.stop()?;
         let compared =
             compare_beginning(&source.broker.data(), &node.data(), TOPIC).map_err(|words| {

@@ -58,6 +58,7 @@ impl Subject for Longhaul<'_> {
         let bounds = [(NODE, LimitKind::Cpu), (SOURCE, LimitKind::Source), (PATH, LimitKind::Cpu)];
         let mut sample = case.sample(&bounds, &progress, &spent, &flows, &ground)?;
         case.flows.set(u32::try_from(flows.count()).ok());
+        node.add_histograms(session, &mut sample);
         node.stop()?;
         let copied = compare_copy(&generator, &node.data()).map_err(SubjectError::Failed)?;
         if copied.bytes < progress.bytes() {

@@ -58,7 +58,8 @@ impl Subject for Longhaul<'_> {
                 (OWN, std::process::id()),
             ],
         };
-        let sample = live.run(session, &mirror, || Ok(node.check_running()?))?;
+        let mut sample = live.run(session, &mirror, || Ok(node.check_running()?))?;
+        node.add_histograms(session, &mut sample);
         node.stop()?;
         let copied = compare_copy(&generator, &node.data()).map_err(SubjectError::Failed)?;
         if copied.bytes != generator.total_bytes() || sample.bytes != copied.bytes {
@@ -103,7 +104,8 @@ impl Subject for LonghaulFromKafka<'_> {
                 (OWN, std::process::id()),
             ],
         };
-        let sample = live.run(session, &mirror, || Ok(node.check_running()?))?;
+        let mut sample = live.run(session, &mirror, || Ok(node.check_running()?))?;
+        node.add_histograms(session, &mut sample);
         node.stop()?;
         let bytes = compare(&source.broker.data(), &node.data(), &topic).map_err(|words| {
             SubjectError::Failed(format!("the mirror is not the source's: {words}"))

@@ -172,7 +172,8 @@ impl Subject for LonghaulMirrors<'_> {
             .map_err(PeerError::from)?;
         let watched = Watched { data: node.data(), topic: TOPIC.to_owned(), source: self.source };
         let meter = watched.wait(session, meter, || Ok(node.check_running()?))?;
-        let sample = meter.end(self.source.bytes(), &[SOURCE_LIMIT]);
+        let mut sample = meter.end(self.source.bytes(), &[SOURCE_LIMIT]);
+        node.add_histograms(session, &mut sample);
         node.stop().map_err(PeerError::from)?;
         let checked = Some(self.source.compare(&node.data())?);
         Ok(Sample { checked, ..sample })

@@ -22,7 +22,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// A node that does not answer for this long is given up.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// A lag from which on a record is history, not late: a day, less what two digits lose.
-const AGED_NANOS_MIN: u64 = 85_000_000_000_000;
+pub const AGED_NANOS_MIN: u64 = 85_000_000_000_000;
 /// Most intervals of one watch: what is kept of them stays in memory.
 const INTERVALS_MAX: usize = 100_000;
 

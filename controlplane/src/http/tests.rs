@@ -117,6 +117,29 @@ fn what_is_not_there_is_refused_with_what_is() {
 }
 
 #[test]
+fn silent_clients_are_dropped_and_keep_nobody_out() {
+    let (_runtime, address) = serve(counters());
+    // More than are served at a time; each says less than a request.
+    let mut silent: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for socket in &mut silent {
+        socket.write_all(b"GET /hist").unwrap();
+    }
+    assert_eq!(get(address, "/histograms").0, 200);
+    for mut socket in silent {
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut said = Vec::new();
+        // Closed, with or without a word; a time limit here would be an error of another kind.
+        let ended = socket.read_to_end(&mut said);
+        let closed = ended.as_ref().map_or_else(
+            |error| error.kind() == std::io::ErrorKind::ConnectionReset,
+            |_| !said.starts_with(b"HTTP/1.1 200"),
+        );
+        assert!(closed, "{ended:?}");
+    }
+}
+
+#[test]
 fn a_node_that_stops_says_so() {
     let (_runtime, address) = serve(Arc::new(|| None));
     let (status, said) = get(address, "/histograms");
