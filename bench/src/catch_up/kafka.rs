@@ -13,8 +13,8 @@ use crate::ends::EndOffsets;
 use crate::ground::Ground;
 use crate::node::{NodeProcess, NodeSetup};
 use crate::peers::{
-    Broker, BrokerSetup, ClassPath, CopiedRecords, Jars, MirrorMaker, MirrorMakerSetup, PeerError,
-    SendBuffer, TopicSetup, compare_beginning, log_bytes,
+    Broker, BrokerSetup, ClassPath, CopiedRecords, Jars, MirrorMaker, MirrorMakerSetup, SendBuffer,
+    TopicSetup, compare_beginning, log_bytes,
 };
 use crate::run::{LimitKind, Sample, Session, Subject, SubjectError};
 
@@ -35,10 +35,11 @@ pub(super) struct KafkaCase<'a> {
 impl KafkaCase<'_> {
     /// Fills a broker and measures everybody from it. A broker that does not come up is a failure of the case,
     /// not of the benchmark.
-    pub(super) fn measure(&self, session: &Session) -> Result<(), PeerError> {
+    pub(super) fn measure(&self, session: &Session) {
+        let name = self.case.name(&format!("real Kafka, {}", self.case.source.words()));
         let source = match self.start(session) {
-            Err(SubjectError::Interrupted) => return Ok(()),
-            Err(error) => return Err(PeerError::Failed(error.to_string())),
+            Err(SubjectError::Interrupted) => return,
+            Err(error) => return session.case_failed(&name, "Longhaul", error.to_string()),
             Ok(source) => source,
         };
         let mut subjects: Vec<Box<dyn Subject + '_>> =
@@ -50,9 +51,7 @@ impl KafkaCase<'_> {
                     as Box<dyn Subject>
             }));
         }
-        let name = self.case.name(&format!("real Kafka, {}", self.case.source.words()));
         session.case(&name, &mut subjects, self.case.options.repeats);
-        Ok(())
     }
 
     fn start(&self, session: &Session) -> Result<KafkaSource, SubjectError> {

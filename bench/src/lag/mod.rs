@@ -89,8 +89,9 @@ pub fn run(options: &Options, session: &Session) -> Result<(), LagError> {
         drop(WanPath::open(path)?);
     }
     let name = format!(
-        "{} partitions, {:.1} MB/s in {} B records, {}",
+        "{} partition{}, {:.1} MB/s in {} B records, {}",
         options.partitions,
+        if options.partitions == 1 { "" } else { "s" },
         options.load_bytes as f64 / 1e6,
         options.value_bytes,
         options.ground,

@@ -114,6 +114,18 @@ impl Session {
         });
     }
 
+    /// Notes a case that could not be begun; what was measured in others is kept.
+    pub fn case_failed(&self, name: &str, subject: &str, why: String) {
+        self.say(&format!("{name}, {subject}: {why}"));
+        let row = Row {
+            subject: subject.to_owned(),
+            ours: true,
+            samples: Vec::new(),
+            failures: vec![why],
+        };
+        self.with_run(|run| run.cases.push(Case { name: name.to_owned(), rows: vec![row] }));
+    }
+
     /// Measures the subjects in turn, `repeats` times. A failure is noted in the subject's row and the
     /// others go on; after an interruption what was measured is kept.
     pub fn case(&self, name: &str, subjects: &mut [Box<dyn Subject + '_>], repeats: u32) {
@@ -264,6 +276,17 @@ mod tests {
         assert_eq!(run.left_out, ["case, b: none here"]);
         assert_eq!(run.cases[0].rows.len(), 1);
         assert!(run.complete());
+    }
+
+    #[test]
+    fn a_case_that_cannot_begin_is_a_failure_and_the_others_stay() {
+        let session = session();
+        session.case("one", &mut [scripted("a", vec![Ok(1.0)])], 1);
+        session.case_failed("two", "a", "no room".to_owned());
+        let run = session.end();
+        assert_eq!(run.cases.len(), 2);
+        assert_eq!(run.cases[1].rows[0].failures, ["no room"]);
+        assert!(!run.complete());
     }
 
     #[test]
