@@ -182,3 +182,138 @@ fn what_cannot_be_measured_is_refused_with_a_sentence() {
         assert!(ran.stdout.is_empty(), "{arguments:?}");
     }
 }
+
+/// A benchmark with these arguments, run to its end; its run.
+fn ran(temporary: &Path, arguments: &[&str]) -> Value {
+    let ran = bench(temporary, arguments).args(["--json", "--repeats", "1"]).output();
+    let run = run_of(&ran.expect("a benchmark"));
+    assert_empty(temporary);
+    run
+}
+
+#[test]
+fn scale_counts_what_partitions_cost_and_checks_their_records() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let run = ran(temporary.path(), &["scale", "--partitions", "50,100", "--seconds", "1"]);
+    let samples = samples(&run);
+    assert_eq!(samples.len(), 2, "{run}");
+    for sample in samples {
+        assert!(sample["checked"].as_str().expect("checked").contains("every byte"), "{sample}");
+        assert!(figure(sample, "memory") > 0.0);
+        let (descriptors, mappings) = (figure(sample, "descriptors"), figure(sample, "mappings"));
+        assert!(descriptors > 10.0 && descriptors < 20_000.0, "{sample}");
+        assert!(mappings > 10.0 && mappings < 65_530.0, "{sample}");
+        assert!(figure(sample, "start mirrors") >= figure(sample, "start listens"), "{sample}");
+    }
+}
+
+#[test]
+fn serve_reads_everything_warm_and_cold() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let arguments = ["serve", "--size", "8MiB", "--partitions", "3", "--consumers", "1,3,4"];
+    let run = ran(temporary.path(), &arguments);
+    let samples = samples(&run);
+    let checked = samples.iter().filter(|sample| sample["checked"].is_string()).count();
+    assert_eq!(checked, 4, "one and three consumers, warm and cold: {run}");
+    for sample in samples {
+        assert!(sample["bytes"].as_u64().expect("bytes") > 8_000_000, "{sample}");
+        assert!(figure(sample, "throughput") > 0.0);
+    }
+    let left_out = run["leftOut"].to_string();
+    assert!(left_out.contains("--with-kafka") && left_out.contains("4 consumers"), "{left_out}");
+}
+
+#[test]
+fn recover_brings_a_killed_node_back() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let arguments = ["recover", "--size", "8MiB", "--partitions", "1,3", "--load", "1MB"];
+    let run = ran(temporary.path(), &arguments);
+    let samples = samples(&run);
+    assert_eq!(samples.len(), 2, "{run}");
+    for sample in samples {
+        assert!(sample["checked"].as_str().expect("checked").contains("bytes"), "{sample}");
+        let moments = ["serves", "serves all", "grows", "at the source's end"];
+        let moments = moments.map(|name| figure(sample, name));
+        assert!(moments[0] > 0.0 && moments.is_sorted(), "{sample}");
+    }
+}
+
+#[test]
+fn peers_runs_without_kafka_and_says_what_it_left_out() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let run = ran(temporary.path(), &["peers", "--size", "8MiB", "--partitions", "2"]);
+    let ours = &run["cases"][0]["rows"][0];
+    assert_eq!(ours["subject"], "Longhaul");
+    let sample = samples(&run)[0];
+    assert!(sample["checked"].as_str().expect("checked").contains("bytes equal"), "{sample}");
+    let left_out = run["leftOut"].to_string();
+    assert!(left_out.contains("--with-kafka") && left_out.contains("--with-mm2"), "{left_out}");
+}
+
+#[test]
+fn an_interrupted_set_has_an_index_of_what_was_measured() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let mut running = bench(temporary.path(), &["all", "--short", "--repeats", "1000", "--out"])
+        .arg(out.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a benchmark");
+    let mut stderr = BufReader::new(running.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    let deadline = Instant::now() + LIMIT;
+    while !line.contains("run 1 of") {
+        assert!(Instant::now() < deadline, "no sample in time");
+        line.clear();
+        stderr.read_line(&mut line).expect("a line");
+    }
+    let pid = Pid::from_raw(running.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::INT).expect("a signal");
+    let rest = std::thread::spawn(move || stderr.lines().map_while(Result::ok).count());
+    assert_eq!(running.wait().expect("an end").code(), Some(1));
+    rest.join().expect("the rest of the words");
+    let index = fs::read_to_string(out.path().join("index.md")).expect("an index");
+    assert!(index.contains("## landing") && index.contains("Interrupted"), "{index}");
+    assert!(index.contains("Not run: peers"), "{index}");
+    assert!(out.path().join("index.html").is_file() && out.path().join("landing.json").is_file());
+    assert_empty(temporary.path());
+}
+
+#[test]
+fn a_program_that_is_missing_is_named_with_what_to_install() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let cache = temporary.path().join("cache").display().to_string();
+    for (arguments, path, needle) in [
+        (&["peers", "--with-kafka"][..], "/nowhere", "java is not installed"),
+        (&["serve", "--with-kafka"], "/nowhere", "java is not installed"),
+        (&["recover", "--with-kafka"], "/nowhere", "java is not installed"),
+        (&["peers", "--with-mm2"], "/nowhere", "leave --with-kafka out"),
+    ] {
+        let ran = bench(temporary.path(), arguments)
+            .args(["--cache", &cache])
+            .env("PATH", path)
+            .output()
+            .expect("it runs");
+        let said = said(&ran);
+        assert_eq!(ran.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains(needle), "{arguments:?}: {said}");
+    }
+    assert_empty(temporary.path());
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_a_sentence() {
+    for bench_name in ["peers", "serve", "recover", "scale"] {
+        let ran = bench(Path::new("/tmp"), &[bench_name, "--directory", "/nowhere"]).output();
+        let ran = ran.expect("it runs");
+        let said = said(&ran);
+        let table = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert_eq!(ran.status.code(), Some(1), "{bench_name}: {said}");
+        assert!(said.contains("/nowhere") || table.contains("/nowhere"), "{bench_name}: {said}");
+    }
+}

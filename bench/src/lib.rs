@@ -12,6 +12,7 @@ pub mod landing;
 pub mod load;
 pub mod node;
 pub mod peers;
+pub mod published;
 pub mod reader;
 pub mod recover;
 pub mod report;

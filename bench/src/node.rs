@@ -110,7 +110,10 @@ impl NodeProcess {
         let folder = tempfile::Builder::new()
             .prefix("longhaul-node-")
             .tempdir_in(&setup.directory)
-            .map_err(|error| NodeError::Io("make a folder for the node".to_owned(), error))?;
+            .map_err(|error| {
+                let place = setup.directory.display();
+                NodeError::Io(format!("make a folder for the node in {place}"), error)
+            })?;
         check_room(folder.path(), setup.bytes)?;
         let config = folder.path().join("node.toml");
         fs::write(&config, &setup.config)

@@ -31,14 +31,18 @@ const NODE_ID: i32 = 1;
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
 const OFFSET_OUT_OF_RANGE: i16 = 1;
+/// The first version of ListOffsets whose answers tell leader epochs.
+const LEADER_EPOCHS_FROM: i16 = 4;
 /// A ListOffsets timestamp.
 const EARLIEST: i64 = -2;
 /// The shortest and longest time until a waiting request looks again: a load that has not begun has no
 /// time for its first batch.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(10));
 
-/// The APIs and versions the broker speaks.
-const VERSIONS: [(ApiKey, i16, i16); 6] = [
+/// The APIs and versions the broker speaks, and Produce, which it does not: librdkafka fetches only from
+/// brokers that know both in versions with the batches of today. Whoever produces is disconnected.
+const VERSIONS: [(ApiKey, i16, i16); 7] = [
+    (ApiKey::Produce, 3, 9),
     (ApiKey::Fetch, FetchRequest::VERSION_MIN, FetchRequest::VERSION_MAX),
     (ApiKey::ListOffsets, 1, 10),
     (ApiKey::Metadata, 0, 13),
@@ -256,7 +260,8 @@ impl SourceCluster {
                 let partitions = topic.partitions.iter().map(|asked| {
                     let answer = ListOffsetsPartitionResponse::default()
                         .with_partition_index(asked.partition_index)
-                        .with_leader_epoch(0);
+                        // -1 stands for a version without the field.
+                        .with_leader_epoch(if version >= LEADER_EPOCHS_FROM { 0 } else { -1 });
                     let Some(partition) = self.known(&topic.name, asked.partition_index) else {
                         return answer.with_error_code(UNKNOWN_TOPIC_OR_PARTITION);
                     };

@@ -108,7 +108,10 @@ impl Broker {
         let folder = tempfile::Builder::new()
             .prefix("longhaul-broker-")
             .tempdir_in(&setup.directory)
-            .map_err(PeerError::io("make a folder for the broker"))?;
+            .map_err(PeerError::io(format!(
+                "make a folder for the broker in {}",
+                setup.directory.display()
+            )))?;
         check_room(folder.path(), setup.bytes)?;
         let address = SocketAddr::new(setup.host, free_port()?);
         let properties = properties(&setup, address, free_port()?, &folder.path().join("data"));

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -148,14 +148,26 @@ impl Foreign {
         }
     }
 
+    /// Asks it to end, and does not wait.
+    pub fn terminate(&self) {
+        let id = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(id) = id {
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        }
+    }
+
+    /// Its error stream, once, when the command was given a pipe for it.
+    pub fn take_errors(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+
     /// Stops it in order.
     ///
     /// # Errors
     /// When it does not end in time; it is killed then.
     pub fn stop(&mut self) -> Result<(), PeerError> {
-        let id = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
-        if let (Some(id), None) = (id, self.ended()?) {
-            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        if self.ended()?.is_none() {
+            self.terminate();
         }
         let began = Instant::now();
         while self.ended()?.is_none() {

@@ -23,6 +23,7 @@ pub use error::PeerError;
 pub use foreign::Foreign;
 pub(crate) use foreign::pause_for;
 pub use jars::Jars;
+pub(crate) use kcat::check_time as check_kcat_time;
 pub use kcat::{Kcat, kcat_is_there};
 pub use logs::{CopiedRecords, compare, compare_beginning, log_bytes, log_paths};
 pub use mirror_maker::{MirrorMaker, MirrorMakerSetup};

@@ -145,6 +145,7 @@ impl Subject for KcatReads<'_> {
         while !kcat.exited() {
             // Its progress is not seen from outside.
             meter.at(0);
+            super::check_kcat_time(meter.began, self.0.bytes())?;
             pause_for(session, LOOK_INTERVAL)?;
         }
         meter.series.clear();

@@ -41,6 +41,14 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileErr
 /// When not.
 pub fn prepare(directory: &Path) -> Result<(), FileError> {
     fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
+    check_writable(directory)
+}
+
+/// Sees that files can be made in a directory that is there.
+///
+/// # Errors
+/// When not.
+pub fn check_writable(directory: &Path) -> Result<(), FileError> {
     tempfile::tempfile_in(directory).map_err(failed("write to", directory))?;
     Ok(())
 }

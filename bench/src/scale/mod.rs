@@ -188,8 +188,9 @@ impl Many<'_> {
     /// A full disk is not only a matter of bytes.
     fn check_files(&self) -> Result<(), SubjectError> {
         let directory = &self.options.directory;
-        let room = rustix::fs::statvfs(directory)
-            .map_err(|error| SubjectError::failed("ask for free files", error))?;
+        let room = rustix::fs::statvfs(directory).map_err(|error| {
+            SubjectError::failed(&format!("use {}", directory.display()), error)
+        })?;
         let needed = u64::from(self.partitions) * FILES_PER_PARTITION;
         // File systems without a fixed number of files say 0 of 0.
         if room.f_files == 0 || room.f_favail >= needed {

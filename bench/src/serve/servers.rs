@@ -14,7 +14,7 @@ use super::page_cache::arrange;
 use super::{Options, PageCache, Readers};
 use crate::node::{MakeCommand, NodeProcess, NodeSetup};
 use crate::peers::source::{Source, TOPIC};
-use crate::peers::{Kcat, PeerError, pause_for};
+use crate::peers::{Kcat, PeerError, check_kcat_time, pause_for};
 use crate::run::{
     BusyWatch, CostWatch, Figure, Limit, LimitKind, Sample, Session, Subject, SubjectError,
 };
@@ -212,6 +212,7 @@ impl Case<'_> {
         server: &Server,
     ) -> Result<(Sample, Limit), SubjectError> {
         let plain: MakeCommand = Arc::new(|program: &Path| Command::new(program));
+        let began = Instant::now();
         let mut kcat = Kcat::read(&plain, &server.address.to_string(), TOPIC)?;
         let processes = [(server.name, server.pid), (CONSUMERS, kcat.pid())];
         let (costs, busy) = (CostWatch::start(&processes), BusyWatch::start(&processes));
@@ -219,6 +220,7 @@ impl Case<'_> {
         let mut limit = busy.limit(&[(CONSUMERS, LimitKind::Consumer)]);
         while !kcat.exited() {
             limit = busy.limit(&[(CONSUMERS, LimitKind::Consumer)]);
+            check_kcat_time(began, self.holders.bytes)?;
             pause_for(session, LOOK_INTERVAL * 5)?;
         }
         let sample = Sample {

@@ -1,5 +1,6 @@
 //! `longhaul bench`: one subcommand for each question.
 
+mod all;
 mod children;
 mod lag;
 mod landing;
@@ -19,6 +20,7 @@ use clap::Subcommand;
 /// Measure this machine, this node, and its peers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
+    All(all::All),
     Landing(landing::Landing),
     WanShell(wan_shell::WanShell),
     WanSet(wan_shell::WanSet),
@@ -40,6 +42,7 @@ impl Bench {
     /// Measures.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::All(all) => all.run(),
             Self::Landing(landing) => landing.run(),
             Self::WanShell(shell) => shell.run(),
             Self::WanSet(set) => set.run(),

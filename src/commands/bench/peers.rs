@@ -40,7 +40,7 @@ pub(crate) struct Kafka {
     pub(crate) with_kafka: bool,
     /// Where fetched programs are kept [default: $LONGHAUL_CACHE, $XDG_CACHE_HOME/longhaul or ~/.cache/longhaul]
     #[arg(long, value_name = "DIR")]
-    cache: Option<PathBuf>,
+    pub(crate) cache: Option<PathBuf>,
     /// Where brokers and nodes have their folders, which are removed again
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     pub(crate) directory: PathBuf,
@@ -66,6 +66,7 @@ impl Kafka {
 impl Peers {
     /// Measures.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        bench::run::check_writable(&self.beside.kafka.directory)?;
         let options = peers::Options {
             program: std::env::current_exe().context("cannot find this program")?,
             size_bytes: self.size,

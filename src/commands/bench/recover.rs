@@ -39,6 +39,7 @@ pub(crate) struct Recover {
 impl Recover {
     /// Measures.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        bench::run::check_writable(&self.kafka.directory)?;
         let options = recover::Options {
             program: std::env::current_exe().context("cannot find this program")?,
             sizes_bytes: self.size,

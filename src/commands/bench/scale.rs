@@ -40,6 +40,7 @@ pub(crate) struct Scale {
 impl Scale {
     /// Measures.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        bench::run::check_writable(&self.directory)?;
         let options = scale::Options {
             program: std::env::current_exe().context("cannot find this program")?,
             partitions: self.partitions,

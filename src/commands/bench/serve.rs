@@ -39,6 +39,7 @@ pub(crate) struct Serve {
 impl Serve {
     /// Measures.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        bench::run::check_writable(&self.kafka.directory)?;
         let options = serve::Options {
             program: std::env::current_exe().context("cannot find this program")?,
             size_bytes: self.size,
