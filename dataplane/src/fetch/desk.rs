@@ -52,8 +52,8 @@ pub(super) struct Tally {
     pub(super) bytes_skipped: u64,
     /// From each request sent to its answer taken; one entry an answer.
     pub(super) round_trips: Vec<Duration>,
-    /// From the first byte of each answer with records to its end.
-    pub(super) landings: Vec<Duration>,
+    /// When the first bytes came of each answer with records that has ended.
+    pub(super) landed_since: Vec<Instant>,
     /// The oldest record time of what was published together, if any is known; one entry for each
     /// receive and partition.
     pub(super) published_times: Vec<Option<i64>>,

@@ -64,7 +64,7 @@ impl FetchDriver {
             Outcome::Received { result, into } => {
                 io.receiving = None;
                 self.engine.received(slot, result, into, moment(core.now));
-                self.time_published(core);
+                self.time_landing(core);
             }
             Outcome::Sent { result } => {
                 io.sending = None;
@@ -202,14 +202,19 @@ impl FetchDriver {
         }
     }
 
-    /// Times what the receive that was just taken made visible to readers. Two looks at the clocks
-    /// for each receive, whatever came with it.
-    fn time_published(&mut self, core: &CoreContext<'_>) {
-        let published = &mut self.engine.desk.tally.published_times;
-        if published.is_empty() {
+    /// Times what the receive that was just taken made visible to readers, and the answer it may have
+    /// ended. Two looks at the clocks for each receive, whatever came with it: by the turn's own time,
+    /// an answer that came in one piece would have taken none.
+    fn time_landing(&mut self, core: &CoreContext<'_>) {
+        let tally = &mut self.engine.desk.tally;
+        let (published, landed_since) = (&mut tally.published_times, &mut tally.landed_since);
+        if published.is_empty() && landed_since.is_empty() {
             return;
         }
         let (now, unix) = (Instant::now(), unix_time());
+        for since in landed_since.drain(..) {
+            core.counters.landing.record(now.saturating_duration_since(since));
+        }
         let since_received = now.saturating_duration_since(core.now);
         core.counters.publish.record_many(since_received, published.len() as u64);
         for oldest_ms in published.drain(..) {
@@ -234,9 +239,6 @@ impl FetchDriver {
         counters.fetch_answers.add(tally.round_trips.len() as u64);
         for elapsed in tally.round_trips.drain(..) {
             counters.fetch_round_trip.record(elapsed);
-        }
-        for elapsed in tally.landings.drain(..) {
-            counters.landing.record(elapsed);
         }
     }
 }

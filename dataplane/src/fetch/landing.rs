@@ -378,7 +378,7 @@ impl Lane {
                     let since = *since;
                     self.incoming.frame = Frame::Length;
                     if std::mem::take(&mut self.incoming.records) {
-                        desk.tally.landings.push(moment.now.saturating_duration_since(since));
+                        desk.tally.landed_since.push(since);
                     }
                     self.on_end(&endpoints, desk, moment)?;
                 }
