@@ -13,6 +13,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const BUSY_MIN: f64 = 0.85;
 /// Everything stood still waiting for storage for more than this share of the time.
 const STORAGE_WAIT_MIN: f64 = 0.3;
+/// More of all processors with other work than this is worth a word.
+const OTHERS_MAX: f64 = 0.25;
 /// Shorter samples say nothing: a tick is 10 ms.
 const TIME_MIN: Duration = Duration::from_millis(200);
 
@@ -90,6 +92,39 @@ impl BusyWatch {
         busy.max_by(|left, right| left.share.total_cmp(&right.share))
     }
 
+    /// The share of the time that all threads of the process of that name ran, together: 2 for two
+    /// processors.
+    #[must_use]
+    pub fn process_share(&self, process: &str) -> f64 {
+        let of_name = self.processes.iter().filter(|(name, ..)| name == process);
+        of_name.map(|(_, pid, before)| self.share_since(*pid, before)).sum()
+    }
+
+    fn share_since(&self, pid: u32, before: &BTreeMap<u32, u64>) -> f64 {
+        let ran = threads(pid)
+            .into_iter()
+            .map(|(id, (_, ticks))| ticks.saturating_sub(before.get(&id).copied().unwrap_or(0)));
+        ran.sum::<u64>() as f64 / TICKS_PER_SECOND / self.began.elapsed().as_secs_f64()
+    }
+
+    /// How busy all processors were, and how much of that with programs that have no part in it, the
+    /// kernel's own work included.
+    fn machine_words(&self) -> String {
+        let machine = self.machine();
+        let watched: f64 =
+            self.processes.iter().map(|(_, pid, before)| self.share_since(*pid, before)).sum();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let others = (machine - watched / processors as f64).max(0.0);
+        let words = format!("all processors {:.0} % busy", machine * 100.0);
+        if others < OTHERS_MAX {
+            return words;
+        }
+        format!(
+            "{words}, {:.0} % with other work: measure again with nothing else running",
+            others * 100.0
+        )
+    }
+
     /// What bound the subject, with the evidence. The first process is the subject's own; the others
     /// bound it as the source, or as `other` says.
     #[must_use]
@@ -100,10 +135,14 @@ impl BusyWatch {
         if self.began.elapsed() < TIME_MIN {
             return Limit::new(LimitKind::Unknown, "too short to tell: use a larger --size");
         }
-        let machine = format!("all processors {:.0} % busy", self.machine() * 100.0);
+        let machine = self.machine_words();
         let storage_wait = self.storage_wait_share();
         let busiest = self.busiest(own);
-        let own_words = busiest.as_ref().map_or(String::new(), BusyThread::words);
+        let own_words = format!(
+            "{}, {:.0} % of one processor in all its threads",
+            busiest.as_ref().map_or_else(|| own.clone(), BusyThread::words),
+            self.process_share(own) * 100.0
+        );
         if busiest.is_some_and(|thread| thread.share > BUSY_MIN) {
             return Limit::new(LimitKind::Cpu, format!("{own_words}; {machine}"));
         }
@@ -169,6 +208,26 @@ fn threads(pid: u32) -> BTreeMap<u32, (String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_share_is_that_of_all_its_threads() {
+        let watch = BusyWatch::start(&[("me", std::process::id())]);
+        let spin = || {
+            let began = Instant::now();
+            let mut sum = 0_u64;
+            while began.elapsed() < Duration::from_millis(500) {
+                sum = std::hint::black_box(sum.wrapping_add(1));
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(spin);
+            scope.spawn(spin);
+            std::thread::sleep(Duration::from_millis(450));
+            let (all, one) = (watch.process_share("me"), watch.busiest("me").unwrap().share);
+            assert!(all >= one && one > 0.0, "{all} {one}");
+        });
+        assert_eq!(watch.process_share("nobody"), 0.0);
+    }
 
     #[test]
     fn a_thread_that_runs_all_the_time_is_found_by_its_name() {
