@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use tuning::apply::{self, Outcome, Progress, Rollback};
+use tuning::apply::{self, Applied, Outcome, Progress, Rollback};
 use tuning::check::{self, Finding, Reading, Report, State};
 use tuning::cpus::Cpus;
 use tuning::host::Host;
@@ -36,7 +36,8 @@ pub(crate) enum Tune {
     },
     /// What the host has and what a profile wants; needs no root
     #[command(after_help = "\
-Exit code 0 when all is well, 1 when something is not. What the kernel does not have does not count.
+Exit code 0 when all is well, 1 when something is not, 2 when it could not be checked. What the kernel does not have
+does not count.
 
 Example:
   longhaul tune check wan-10g --rate 10G --rtt 80ms --data-dir /srv/longhaul")]
@@ -142,7 +143,13 @@ impl Tune {
         match self {
             Self::List { profile } => list(profile),
             Self::Check { target, json, verbose } => {
-                let report = target.report(&host)?;
+                let report = match target.report(&host) {
+                    Ok(report) => report,
+                    Err(error) => {
+                        complain(&error.to_string());
+                        return Ok(ExitCode::from(2));
+                    }
+                };
                 let out = &mut io::stdout().lock();
                 if json {
                     serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -398,10 +405,16 @@ fn apply(target: &Target, state: &Path, host: &Host) -> anyhow::Result<ExitCode>
         return Ok(ExitCode::SUCCESS);
     }
     must_be_root("apply")?;
-    let all = apply::apply(&report, host, state, &mut say)?;
-    if !all {
-        complain("not everything was taken; `longhaul tune rollback` takes back what was");
-        return Ok(ExitCode::from(1));
+    match apply::apply(&report, host, state, &mut say)? {
+        Applied::All => {}
+        Applied::Part => {
+            complain("not everything was taken; `longhaul tune rollback` takes back what was");
+            return Ok(ExitCode::from(1));
+        }
+        Applied::Nothing => {
+            complain("nothing was taken, everything is as it was");
+            return Ok(ExitCode::from(1));
+        }
     }
     writeln!(
         io::stdout(),

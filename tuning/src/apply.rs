@@ -68,20 +68,31 @@ pub struct Progress {
     pub outcome: Outcome,
 }
 
-/// Makes every change that a report asks for and allows. `told` hears of each once it is made. Returns
-/// whether all were taken.
+/// What [`apply`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Every change was taken.
+    All,
+    /// Some were refused; the state file has what was before.
+    Part,
+    /// None was taken: everything is as before, and there is no state file.
+    Nothing,
+}
+
+/// Makes every change that a report asks for and allows. `told` hears of each once it is made.
 pub fn apply(
     report: &Report,
     host: &Host,
     state: &Path,
     told: &mut dyn FnMut(Progress),
-) -> Result<bool, ApplyError> {
+) -> Result<Applied, ApplyError> {
     let changes = plan(report, host)?;
     if changes.is_empty() {
-        return Ok(true);
+        return Ok(Applied::All);
     }
     let mut file = StateFile::create(state, host, report.profile, &changes)?;
-    let mut all = true;
+    let mut refused = 0;
+    let mut untouched = true;
     for (number, change) in changes.iter().enumerate() {
         file.doing(number)?;
         let written = write(host, &change.before, &change.after);
@@ -96,10 +107,18 @@ pub fn apply(
             }
             Err(error) => Outcome::Refused(format!("{} is refused: {error}", change.after)),
         };
-        all &= matches!(outcome, Outcome::Done { .. });
+        refused += usize::from(!matches!(outcome, Outcome::Done { .. }));
+        untouched &= read(host, &change.before).is_ok_and(|holds| holds == change.before.value);
         told(Progress { knob: change.knob.clone(), place: change.before.name(), outcome });
     }
-    Ok(all)
+    if refused == 0 {
+        return Ok(Applied::All);
+    }
+    if untouched {
+        file.remove()?;
+        return Ok(Applied::Nothing);
+    }
+    Ok(Applied::Part)
 }
 
 /// What [`rollback`] found.

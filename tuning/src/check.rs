@@ -247,7 +247,8 @@ fn unread(place: &Place, host: &Host, error: &io::Error) -> State {
         (io::ErrorKind::PermissionDenied, _) => {
             State::Strange(format!("{place} may be read by root only: run the check as root"))
         }
-        (_, Place::Route(_)) => State::Absent(error.to_string()),
+        // It was asked for by name: not to have looked is not well.
+        (_, Place::Route(_)) => State::Strange(error.to_string()),
         _ => State::Strange(format!("{place} cannot be read: {error}")),
     }
 }

@@ -2,17 +2,19 @@
 //!
 //! JSON lines, each made durable before what it announces is done. The first line holds every change
 //! that is planned with the values before; then for each change one line before it is made and one
-//! after. A crash leaves at most the last line torn: what it would have announced did not happen. One
+//! after. The file appears with its first line in it; a crash leaves at most the last line torn: what that
+//! would have announced did not happen. One
 //! process holds the file's lock. A place or value that this program would not have written is refused,
 //! since rollback writes as root.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
@@ -62,7 +64,10 @@ pub enum StateError {
         here: String,
     },
     /// Not a file that this program wrote.
-    #[error("{} is not a state file of this program ({what}): it is left alone", path.display())]
+    #[error(
+        "{} is not a state file of this program, or a damaged one ({what}): it is left alone. Move it away to go on; \
+         of a damaged one, its first line has the values that were there before", path.display()
+    )]
     Format {
         /// Which file.
         path: PathBuf,
@@ -154,14 +159,6 @@ impl StateFile {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(wrong)?;
-        let file = OpenOptions::new()
-            .append(true)
-            .read(true)
-            .create_new(true)
-            .open(path)
-            .map_err(wrong)?;
-        let mut state = Self { path: path.to_owned(), file };
-        state.lock()?;
         let head = Head {
             longhaul_tune: VERSION,
             boot: boot(host),
@@ -169,7 +166,27 @@ impl StateFile {
             profile: profile.to_owned(),
             changes: changes.to_vec(),
         };
-        state.append(&head)?;
+        Self::publish(path, folder, &head)
+    }
+
+    /// Puts the file in its place with its head in it: one without a head is never ours.
+    fn publish(path: &Path, folder: &Path, head: &Head) -> Result<Self, StateError> {
+        let wrong = |source| StateError::File { path: path.to_owned(), source };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let unfinished = folder.join(format!(".{name}.{}", std::process::id()));
+        let file = OpenOptions::new()
+            .append(true)
+            .read(true)
+            .create_new(true)
+            .open(&unfinished)
+            .map_err(wrong)?;
+        let mut state = Self { path: path.to_owned(), file };
+        let placed = state.lock().and_then(|()| state.append(head)).and_then(|()| {
+            // Unlike a rename it never replaces what somebody else has put there meanwhile.
+            fs::hard_link(&unfinished, path).map_err(wrong)
+        });
+        fs::remove_file(&unfinished).map_err(wrong)?;
+        placed?;
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(wrong)?;
         Ok(state)
     }
@@ -177,10 +194,17 @@ impl StateFile {
     /// Opens a state file and says what it holds; nothing when there is none.
     pub fn open(path: &Path, host: &Host) -> Result<Option<(Self, Saved)>, StateError> {
         let wrong = |source| StateError::File { path: path.to_owned(), source };
-        let file = match OpenOptions::new().append(true).read(true).open(path) {
+        // The open of a pipe would wait for somebody at its other end.
+        let mut options = OpenOptions::new();
+        options.append(true).read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = match options.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(wrong)?,
         };
+        if !file.metadata().map_err(wrong)?.is_file() {
+            let what = "it is no ordinary file".to_owned();
+            return Err(StateError::Format { path: path.to_owned(), what });
+        }
         let mut state = Self { path: path.to_owned(), file };
         state.lock()?;
         let mut text = String::new();
@@ -236,10 +260,8 @@ impl StateFile {
         let mut lines: Vec<&str> = text.split('\n').collect();
         // What follows the last line's end is torn, or nothing.
         lines.pop();
-        let Some((head, steps)) = lines.split_first() else {
-            // The plan was not written to its end: nothing was begun.
-            return Ok(Saved { profile: String::new(), begun: Vec::new(), restarted: false });
-        };
+        let (head, steps) =
+            lines.split_first().ok_or_else(|| wrong("it has no first line".to_owned()))?;
         let head: Head =
             serde_json::from_str(head).map_err(|error| wrong(format!("line 1: {error}")))?;
         if head.longhaul_tune != VERSION {

@@ -45,7 +45,7 @@ impl Bench {
         let mut told = Vec::new();
         let all =
             apply(&self.report(), &self.machine.host(), &self.state, &mut |one| told.push(one));
-        assert!(all.unwrap(), "{told:?}");
+        assert_eq!(all.unwrap(), Applied::All, "{told:?}");
         told
     }
 
@@ -105,12 +105,13 @@ fn after_a_crash_at_any_instant_rollback_brings_back_everything() {
         .map(|(path, _)| (*path).to_owned())
         .collect();
     assert_eq!(places.len(), CHANGES.len());
-    for lines in 0..=ends.len() {
-        let end = if lines == 0 { 0 } else { ends[lines - 1] };
+    // The file appears with its first line whole.
+    for lines in 1..=ends.len() {
+        let end = ends[lines - 1];
         for torn in [0, 1, 7] {
-            let made = lines.saturating_sub(1).div_ceil(2);
+            let made = (lines - 1).div_ceil(2);
             // Announced but not noted: it may have been made or not.
-            let sure = lines.saturating_sub(1) / 2;
+            let sure = (lines - 1) / 2;
             for made in sure..=made {
                 let cut = (end + torn).min(whole.len());
                 fs::write(&bench.state, &whole[..cut]).unwrap();
@@ -266,7 +267,7 @@ fn a_place_that_refuses_is_told_and_the_rest_goes_on() {
     bench.machine.remove("proc/irq/42/smp_affinity_list");
     let mut told = Vec::new();
     let all = apply(&report, &bench.machine.host(), &bench.state, &mut |one| told.push(one));
-    assert!(!all.unwrap());
+    assert_eq!(all.unwrap(), Applied::Part);
     let refused: Vec<&Progress> =
         told.iter().filter(|one| matches!(one.outcome, Outcome::Refused(_))).collect();
     assert_eq!((told.len(), refused.len()), (CHANGES.len(), 1), "{told:?}");
@@ -302,4 +303,35 @@ fn what_changes_beside_is_brought_back_too() {
     bench.machine.set(allowed, "reno bbr cubic");
     assert_eq!(bench.rollback(false).0, Rollback::Complete);
     assert_eq!(bench.machine.get(allowed), "reno cubic");
+}
+
+#[test]
+fn where_nothing_is_taken_nothing_is_left_to_roll_back() {
+    let bench = Bench::new();
+    let report = bench.report();
+    for (path, _) in CHANGES {
+        bench.machine.remove(path);
+    }
+    let applied = apply(&report, &bench.machine.host(), &bench.state, &mut |_| {}).unwrap();
+    assert_ne!(applied, Applied::All);
+    assert_eq!(bench.state.exists(), applied == Applied::Part);
+}
+
+#[test]
+fn what_is_no_state_file_is_never_removed() {
+    let bench = Bench::new();
+    let folder = bench.state.parent().unwrap();
+    let empty = folder.join("empty");
+    fs::write(&empty, "").unwrap();
+    let torn = folder.join("torn");
+    fs::write(&torn, r#"{"longhaul_tune":1,"#).unwrap();
+    let pipe = folder.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&empty, &torn, &pipe, &folder.to_owned(), &std::path::PathBuf::from("/dev/null")] {
+        let told = rollback(&bench.machine.host(), path, true, &mut |_| {});
+        assert!(told.is_err(), "{}", path.display());
+        assert!(path.exists(), "{}", path.display());
+        assert!(forget(&bench.machine.host(), path).is_err() && path.exists());
+        assert!(apply(&bench.report(), &bench.machine.host(), path, &mut |_| {}).is_err());
+    }
 }

@@ -101,7 +101,10 @@ fn a_knob_that_is_right_is_well_and_nothing_is_written() {
         assert!(report.well);
         let folder = folder();
         let state = folder.path().join("tune.state");
-        assert!(apply::apply(&report, &machine.host(), &state, &mut |_| {}).unwrap());
+        assert_eq!(
+            apply::apply(&report, &machine.host(), &state, &mut |_| {}).unwrap(),
+            apply::Applied::All
+        );
     }
     assert_eq!(machine.files(), before);
 }
@@ -118,10 +121,9 @@ fn a_knob_that_is_wrong_is_changed_to_what_is_wanted_and_back() {
         let folder = folder();
         let state = folder.path().join("tune.state");
         let mut told = Vec::new();
-        assert!(
-            apply::apply(&report, &machine.host(), &state, &mut |one| told.push(one)).unwrap(),
-            "{told:?}"
-        );
+        let applied =
+            apply::apply(&report, &machine.host(), &state, &mut |one| told.push(one)).unwrap();
+        assert_eq!(applied, apply::Applied::All, "{told:?}");
         assert_eq!(machine.get(case.file), case.becomes, "{}", case.knob);
         let again = found(&machine, &request(case.profile, case.knob));
         assert_eq!(again.state, State::Good, "{}: {again:?}", case.knob);
@@ -173,7 +175,10 @@ fn what_is_not_understood_is_told_and_never_written() {
         assert!(!report.well, "{}", case.knob);
         let folder = folder();
         let state = folder.path().join("tune.state");
-        assert!(apply::apply(&report, &machine.host(), &state, &mut |_| {}).unwrap());
+        assert_eq!(
+            apply::apply(&report, &machine.host(), &state, &mut |_| {}).unwrap(),
+            apply::Applied::All
+        );
         assert_eq!(machine.get(case.file), case.garbage, "{}", case.knob);
     }
 }
@@ -189,7 +194,10 @@ fn a_route_is_changed_to_the_wanted_congestion_control_and_back() {
     assert_eq!(report.findings[0].state, State::Wrong);
     let folder = folder();
     let state = folder.path().join("tune.state");
-    assert!(apply::apply(&report, &machine.host(), &state, &mut |_| {}).unwrap());
+    assert_eq!(
+        apply::apply(&report, &machine.host(), &state, &mut |_| {}).unwrap(),
+        apply::Applied::All
+    );
     assert_eq!(machine.get("route").trim(), format!("{before} congctl bbr"));
     apply::rollback(&machine.host(), &state, false, &mut |_| {}).unwrap();
     assert_eq!(machine.get("route").trim(), before);
