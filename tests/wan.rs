@@ -107,6 +107,29 @@ fn a_server_on_the_other_side_is_waited_for() {
     );
 }
 
+#[test]
+fn a_signal_to_us_ends_the_command_and_the_report_is_kept() {
+    if run(&["--", "true"]).is_none() {
+        return;
+    }
+    for (signal, number) in [("INT", 2), ("TERM", 15)] {
+        let mut command = wan_shell(&["--", "sh", "-c", "echo $PPID; exec sleep 1000"]);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("longhaul runs");
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        assert_eq!(next_line(&mut out), child.id().to_string());
+        let sent = Command::new("kill")
+            .args(["-s", signal, &child.id().to_string()])
+            .status()
+            .expect("kill runs");
+        assert!(sent.success());
+        wait_until("the command to end", || child.try_wait().expect("a child").is_some());
+        let output = child.wait_with_output().expect("it ran");
+        assert_eq!(output.status.code(), Some(128 + number), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("lateness"), "{}", text(&output.stderr));
+    }
+}
+
 /// Processes that are in the namespace, or hold it open.
 fn users_of(namespace: &str) -> Vec<PathBuf> {
     let links = |process: &PathBuf| {

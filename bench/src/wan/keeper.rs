@@ -4,8 +4,11 @@
 //! Owns that folder and a pipe to a small shell script. The script waits until the other end of the pipe closes, which the kernel does
 //! for us however we end, also by kill -9. Must never end a process outside of the two namespaces.
 
+use std::fs::DirBuilder;
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,23 +40,25 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Starts it. It holds both namespaces open for as long as it runs.
     pub(super) fn start(first: OwnedFd, second: OwnedFd) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("longhaul-wan-").tempdir()?;
+        let random = std::hash::RandomState::new().build_hasher().finish();
+        let folder = std::env::temp_dir().join(format!("longhaul-wan-{random:016x}"));
         let script = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "longhaul-wan-keeper"])
-            .arg(folder.path())
+            .arg(&folder)
             .stdin(Stdio::piped())
             .stdout(first)
             .stderr(second)
             // A group of its own: Ctrl-C at the terminal is not for it.
             .process_group(0)
             .spawn()?;
-        // From here on it is the script's to remove.
-        Ok(Self { script, folder: folder.keep() })
+        Ok(Self { script, folder })
     }
 
-    /// A folder that only this user can enter.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    /// Makes the folder, which only this user can enter. Not before the script runs that removes it: this process may be
+    /// killed at any time.
+    pub(super) fn make_folder(&self) -> io::Result<&Path> {
+        DirBuilder::new().mode(0o700).create(&self.folder)?;
+        Ok(&self.folder)
     }
 }
 

@@ -39,7 +39,7 @@ pub use settings::{
     BURST_MEAN_MAX, DELAY_MAX, HELD_BYTES_MAX, Loss, MTU_MAX, MTU_MIN, PathSettings, Queue,
     RATE_BITS_MAX, RATE_BITS_MIN, Reorder,
 };
-pub use sys::leave_interrupts_to_children;
+pub use sys::{leave_interrupts_to_children, pass_signals_to};
 pub use user::become_root_of_own_namespace;
 
 #[cfg(test)]

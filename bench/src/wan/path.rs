@@ -220,8 +220,8 @@ impl WanPath {
             Some(path) => answer(&path, words),
             None => Err("the path is closed".to_owned()),
         };
-        Control::listen(self.keeper.folder(), answer)
-            .map_err(WanError::system("listen on the control socket"))
+        let listen = || Control::listen(self.keeper.make_folder()?, answer);
+        listen().map_err(WanError::system("listen on the control socket"))
     }
 
     fn kernel_counters(&self) -> Result<Counters, WanError> {

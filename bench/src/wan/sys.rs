@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
@@ -66,20 +67,64 @@ pub(super) fn run_in_real_time() -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(CALLING_THREAD, libc::SCHED_FIFO, &raw const lowest) })
 }
 
-/// From here on Ctrl-C and Ctrl-backslash do nothing to this process; what it starts gets them as usual.
+/// The command that signals are passed on to; 0 for none.
+static COMMAND: AtomicI32 = AtomicI32::new(0);
+/// A signal that came before there was one; 0 for none.
+static EARLY: AtomicI32 = AtomicI32::new(0);
+
+/// From here on Ctrl-C and Ctrl-backslash do nothing to this process; what it starts gets them from the terminal as usual.
 pub fn leave_interrupts_to_children() -> io::Result<()> {
-    extern "C" fn nothing(_signal: libc::c_int) {}
-    let handler: extern "C" fn(libc::c_int) = nothing;
-    for signal in [libc::SIGINT, libc::SIGQUIT] {
-        // A handler, not SIG_IGN: exec puts handlers back to the default, while an ignored signal stays ignored.
-        // SAFETY: an all-zero sigaction is a valid one: no flags, an empty mask.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = handler as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESTART;
-        // SAFETY: the handler does nothing, so it is safe at any time; the action lives across the call.
-        check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
+    handle(libc::SIGINT)?;
+    handle(libc::SIGQUIT)
+}
+
+/// From here on signals that somebody sends to this process, not the terminal, go to that child. With `None`, before it
+/// is started, they are kept for it; with `None` once it has been waited for, they do nothing.
+pub fn pass_signals_to(child: Option<u32>) -> io::Result<()> {
+    handle(libc::SIGTERM)?;
+    let child = child.and_then(|child| i32::try_from(child).ok()).unwrap_or(0);
+    COMMAND.store(child, Ordering::SeqCst);
+    let early = if child > 0 { EARLY.swap(0, Ordering::SeqCst) } else { 0 };
+    if early > 0 {
+        // SAFETY: a call without memory; the child has not been waited for, so the number is still its own.
+        unsafe { libc::kill(child, early) };
     }
     Ok(())
+}
+
+extern "C" fn pass_on(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    let command = COMMAND.load(Ordering::SeqCst);
+    // SAFETY: the kernel hands over a valid siginfo, and errno's address is that of this thread.
+    let (code, errno) = unsafe { ((*info).si_code, libc::__errno_location()) };
+    // Above 0 it is the kernel's, for the terminal, which has told the child too.
+    if code > 0 {
+        return;
+    }
+    if command == 0 {
+        EARLY.store(signal, Ordering::SeqCst);
+    } else {
+        // SAFETY: kill may be called in a handler; errno, which it may set, is as it was when the handler ends.
+        unsafe {
+            let before = *errno;
+            libc::kill(command, signal);
+            *errno = before;
+        }
+    }
+}
+
+/// A handler, not SIG_IGN: exec puts handlers back to the default, while an ignored signal stays ignored.
+fn handle(signal: libc::c_int) -> io::Result<()> {
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = pass_on;
+    // SAFETY: an all-zero sigaction is a valid one: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
+    // SAFETY: the handler does what is allowed in one; the action lives across the call.
+    check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

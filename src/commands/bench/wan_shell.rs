@@ -163,7 +163,21 @@ impl WanShell {
         };
         let mut command = path.command(side, &program);
         command.args(arguments).envs(environment(path, control));
-        command.status().with_context(|| format!("cannot run {}", program.display()))
+        // A shell takes no notice of SIGTERM; without a command that signal ends this program, and all with it.
+        let passes = !self.command.is_empty();
+        if passes {
+            wan::pass_signals_to(None)?;
+        }
+        let mut child =
+            command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
+        if passes {
+            wan::pass_signals_to(Some(child.id()))?;
+        }
+        let status = child.wait()?;
+        if passes {
+            wan::pass_signals_to(None)?;
+        }
+        Ok(status)
     }
 }
 
