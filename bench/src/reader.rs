@@ -252,3 +252,84 @@ impl Reader {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::load::{
+        Began, Generator, SourceCluster, SourceOptions, SourceServer, Workload, serve_process,
+    };
+
+    /// Reads everything; answers the batches, each compared with the generator's and not before it was due.
+    fn read_all(address: SocketAddr, generator: &Generator) -> u64 {
+        let workload = generator.workload();
+        let stream = TcpStream::connect(address).unwrap();
+        let mut reader = Reader::new(stream, &workload.topic, workload.partitions).unwrap();
+        let (end, mut batches) = (generator.end_offset(), 0);
+        while reader.next().iter().any(|next| *next < end) {
+            let known = reader.fetch(end, |batch| {
+                let mut expected = Vec::new();
+                generator.batch(batch.partition, batch.wanted, &mut expected);
+                assert!(batch.bytes == expected, "{} at {}", batch.partition, batch.wanted);
+                assert!(
+                    batch.at_ns >= generator.due_ns(batch.partition, batch.wanted).unwrap_or(0)
+                );
+                batches += 1;
+                Ok(())
+            });
+            assert!(known.unwrap());
+        }
+        assert_eq!(reader.high_watermarks(), vec![end; workload.partitions as usize]);
+        batches
+    }
+
+    #[test]
+    fn the_demos_source_is_read_whole() {
+        let generator = Generator::new(Workload::of_size("t", 24 << 20, 3));
+        let server = SourceServer::start(SourceCluster::new(generator.clone(), 0)).unwrap();
+        assert_eq!(read_all(server.address(), &generator), 3 * generator.workload().batches());
+    }
+
+    #[test]
+    fn a_live_load_of_a_source_process_is_read_as_it_comes() {
+        let (options, mut commands) = std::io::pipe().unwrap();
+        let (answers, out) = std::io::pipe().unwrap();
+        let workload =
+            Workload { batch_interval_ns: Some(5_000_000), ..Workload::of_size("t", 4 << 20, 2) };
+        let source = SourceOptions {
+            listen: [127, 0, 0, 1].into(),
+            workload: workload.clone(),
+            send_buffer_bytes: Some(102_400),
+            congestion: None,
+        };
+        let serving =
+            std::thread::spawn(move || serve_process(source, BufReader::new(options), out));
+        let mut answers = BufReader::new(answers).lines().map(Result::unwrap);
+        let hello: serde_json::Value = serde_json::from_str(&answers.next().unwrap()).unwrap();
+        commands.write_all(b"\"begin\"\n").unwrap();
+        let began: Began = serde_json::from_str(&answers.next().unwrap()).unwrap();
+        let generator = Generator::new(workload);
+        generator.begin(began);
+        let address = hello["kafka"].as_str().unwrap().parse().unwrap();
+        assert_eq!(read_all(address, &generator), 2 * generator.workload().batches());
+        commands.write_all(b"\"report\"\n").unwrap();
+        let report: crate::load::SourceReport =
+            serde_json::from_str(&answers.next().unwrap()).unwrap();
+        let carried = report.connections.iter().map(|connection| connection.record_bytes);
+        assert_eq!(carried.sum::<u64>(), generator.total_bytes());
+        drop(commands);
+        serving.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_topic_that_is_not_there_is_unknown() {
+        let generator = Generator::new(Workload::of_size("t", 1, 1));
+        let server = SourceServer::start(SourceCluster::new(generator, 0)).unwrap();
+        let stream = TcpStream::connect(server.address()).unwrap();
+        let mut reader = Reader::new(stream, "other", 1).unwrap();
+        assert!(!reader.fetch(1, |_| Ok(())).unwrap());
+    }
+}
