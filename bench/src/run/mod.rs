@@ -7,6 +7,7 @@ mod busy;
 mod cost;
 mod files;
 mod machine;
+pub(crate) mod others;
 mod series;
 mod session;
 mod spread;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::others::{self, ProcessorTime};
 use super::{Case, FORMAT, Machine, Row, Run, Sample};
 
 /// Why a subject gave no sample: a sentence that says what to do.
@@ -143,7 +144,7 @@ impl Session {
                 let outcome = if self.stopped() {
                     Err(SubjectError::Interrupted)
                 } else {
-                    subject.measure(self, repeat)
+                    measure_watched(subject.as_mut(), self, repeat)
                 };
                 let place = format!("{name}, {}, run {} of {repeats}", row.subject, repeat + 1);
                 match outcome {
@@ -183,6 +184,24 @@ impl Session {
     fn with_run(&self, change: impl FnOnce(&mut Run)) {
         change(&mut self.run.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     }
+}
+
+/// Measures, and says so when other programs took too much of the machine meanwhile.
+fn measure_watched(
+    subject: &mut (dyn Subject + '_),
+    session: &Session,
+    repeat: u32,
+) -> Result<Sample, SubjectError> {
+    let (began, before) = (Instant::now(), ProcessorTime::read(&[]));
+    let mut sample = subject.measure(session, repeat)?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = ProcessorTime::read(&[])
+        .zip(before)
+        .and_then(|(now, before)| now.others_share(&before, began.elapsed(), processors));
+    if sample.invalid.is_none() {
+        sample.invalid = share.and_then(others::spoilt);
+    }
+    Ok(sample)
 }
 
 /// The figures of a sample on one line.

@@ -19,7 +19,6 @@ mod link;
 mod namespace;
 mod netem;
 mod netlink;
-mod others;
 mod path;
 mod relay;
 mod report;

@@ -16,11 +16,11 @@ use super::keeper::Keeper;
 use super::namespace::{Counters, Namespace, write_setting};
 use super::netem::{Backend, Netem};
 use super::netlink::Netlink;
-use super::others::ProcessorTime;
 use super::relay::Relay;
 use super::report::{Evidence, PathReport};
 use super::settings::PathSettings;
 use super::{WanError, sys};
+use crate::run::others::ProcessorTime;
 
 /// Addresses that are set aside for benchmarks (RFC 2544 and RFC 5180), so that no real network is hidden by them.
 const SOURCE_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

@@ -12,14 +12,12 @@ use super::lane::Numbers;
 use super::link::LinkCounts;
 use super::namespace::Counters;
 use super::settings::PathSettings;
+use crate::run::others;
 
 /// Of the round trip: what a hundredth of the packets may be later than due.
 const LATENESS_SHARE_MAX: f64 = 0.05;
 /// Below it lateness spoils nothing, however short the round trip: the wake-up of a thread on a machine at work.
 const LATENESS_ALLOWED_MIN: Duration = Duration::from_millis(1);
-
-/// Of the machine's processors: what other programs may take. An idle machine's own services take a few per cent.
-const OTHERS_SHARE_MAX: f64 = 0.1;
 
 /// From the opening of the path, or the last restart of its counts, to now.
 #[derive(Debug, Clone, Serialize)]
@@ -145,15 +143,8 @@ impl PathReport {
                 lateness.p99_ms
             ));
         }
-        if let Some(share) = self.others_share
-            && share > OTHERS_SHARE_MAX
-        {
-            return Some(format!(
-                "the machine was busy: other programs took {:.0} % of its processors, and {:.0} % are allowed; run it \
-                 again with nothing else running",
-                share * 100.0,
-                OTHERS_SHARE_MAX * 100.0
-            ));
+        if let Some(reason) = self.others_share.and_then(others::spoilt) {
+            return Some(reason);
         }
         let both = |count: fn(&DirectionReport) -> u64| {
             count(&self.source_to_destination) + count(&self.destination_to_source)

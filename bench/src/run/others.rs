@@ -1,8 +1,8 @@
-//! How much of the machine programs took that have nothing to do with the path.
+//! How much of the machine programs took that have no part in what is measured.
 //!
-//! Owns nothing; reads `/proc` on the thread that calls. The lanes run in real time, so a busy machine does not show in
-//! their lateness, while what is measured is starved all the same. Ours is this process, what descends from it, and
-//! what runs in either namespace. Must never be needed for the path to work: what cannot be read is no number.
+//! Owns nothing; reads `/proc` on the thread that calls. Ours is this process, what descends from it, what runs in the
+//! network namespaces given, and the kernel's own threads, which write back and receive for whoever is measured. Must
+//! never be needed for a measurement to work: what cannot be read is no number.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,12 +13,16 @@ use std::time::Duration;
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Below it ticks are too coarse for a share.
 const ELAPSED_MIN: Duration = Duration::from_secs(1);
+/// The parent of the kernel's threads.
+const KERNEL_THREADS: u32 = 2;
+/// Of the machine's processors: what other programs may take. An idle machine's own services take a few per cent.
+const SHARE_MAX: f64 = 0.1;
 /// A chain of parents is no longer than this; a cycle, from processes that ended while they were read, would be.
 const GENERATIONS_MAX: usize = 64;
 
 /// Processor time up to now, in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ProcessorTime {
+pub(crate) struct ProcessorTime {
     all: u64,
     ours: u64,
 }
@@ -32,13 +36,15 @@ struct Process {
 
 impl ProcessorTime {
     /// Reads it; the namespaces as their links under `/proc` say them.
-    pub(super) fn read(namespaces: &[PathBuf]) -> Option<Self> {
+    pub(crate) fn read(namespaces: &[PathBuf]) -> Option<Self> {
         let all = busy_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
         let processes = processes()?;
         let ours = processes
             .iter()
             .filter(|(process, _)| {
-                descends(**process, std::process::id(), &processes) || is_in(**process, namespaces)
+                descends(**process, std::process::id(), &processes)
+                    || descends(**process, KERNEL_THREADS, &processes)
+                    || is_in(**process, namespaces)
             })
             .map(|(_, process)| process.ticks)
             .sum();
@@ -46,7 +52,7 @@ impl ProcessorTime {
     }
 
     /// The share of all processors that others took since an earlier time; `None` after too short a while.
-    pub(super) fn others_share(
+    pub(crate) fn others_share(
         &self,
         earlier: &Self,
         elapsed: Duration,
@@ -61,6 +67,18 @@ impl ProcessorTime {
             (others / TICKS_PER_SECOND / elapsed.as_secs_f64() / processors.max(1) as f64).min(1.0),
         )
     }
+}
+
+/// Why what was measured is no result, when others took too much meanwhile.
+pub(crate) fn spoilt(share: f64) -> Option<String> {
+    (share > SHARE_MAX).then(|| {
+        format!(
+            "the machine was busy: other programs took {:.0} % of its processors, and {:.0} % are allowed; run it \
+             again with nothing else running",
+            share * 100.0,
+            SHARE_MAX * 100.0
+        )
+    })
 }
 
 /// Time in programs and in the kernel for them. Interrupts are left out: no process is charged for them.
@@ -109,6 +127,12 @@ mod tests {
         assert_eq!(after.others_share(&before, Duration::from_secs(10), 2), Some(0.25));
         assert_eq!(after.others_share(&before, Duration::from_millis(10), 2), None);
         assert_eq!(before.others_share(&after, Duration::from_secs(10), 2), Some(0.0));
+    }
+
+    #[test]
+    fn a_tenth_of_the_machine_is_allowed() {
+        assert_eq!(spoilt(0.1), None);
+        assert!(spoilt(0.3).unwrap().contains("took 30 % of its processors, and 10 % are allowed"));
     }
 
     #[test]
