@@ -79,7 +79,7 @@ pub struct SourceReport {
 /// Serves until `input` ends.
 ///
 /// # Errors
-/// When it cannot listen, or the parent's lines are none of [`Command`].
+/// When it cannot listen, or the parent's lines are none of its commands.
 pub fn serve_process(
     options: SourceOptions,
     input: impl BufRead,
