@@ -374,7 +374,7 @@ pub(crate) fn check_room(folder: &Path, bytes: u64) -> Result<(), NodeError> {
     let needed = bytes.saturating_add(SPARE_BYTES);
     if free < needed {
         return Err(NodeError::Node(format!(
-            "{} has {} MB free, {} MB are needed: choose a smaller --size, or set TMPDIR to a roomier disk",
+            "{} has {} MB free, {} MB are needed: measure with less, or elsewhere (--directory, or TMPDIR for the demo)",
             folder.display(),
             free >> 20,
             needed >> 20

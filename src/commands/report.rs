@@ -1,6 +1,5 @@
 //! `longhaul report`.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -114,8 +113,7 @@ impl Report {
 }
 
 fn write_file(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    fs::write(file, bytes)
-        .map_err(|error| anyhow::anyhow!("cannot write {}: {error}", file.display()))?;
+    bench::run::replace(file, bytes)?;
     complain(&format!("wrote {}", file.display()));
     Ok(())
 }

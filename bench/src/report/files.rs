@@ -61,15 +61,15 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Lo
 pub fn write(directory: &Path, run: &Run) -> Result<Vec<PathBuf>, LoadError> {
     let mut files = run::write(directory, run)?;
     let page = directory.join(format!("{}.html", run.bench));
-    fs::write(&page, html(std::slice::from_ref(run))?).map_err(failed("write", &page))?;
+    run::replace(&page, html(std::slice::from_ref(run))?.as_bytes())?;
     files.push(page);
     let intervals = log_of(run);
     if !intervals.is_empty() {
         let path = directory.join(format!("{}.hlog", run.bench));
         let mut log = Vec::new();
         hlog::write(&mut log, run.started_ms, &run.command, &intervals)
-            .and_then(|()| fs::write(&path, log))
             .map_err(failed("write", &path))?;
+        run::replace(&path, &log)?;
         files.push(path);
     }
     Ok(files)

@@ -68,8 +68,12 @@ pub fn write(directory: &Path, run: &Run) -> Result<Vec<PathBuf>, FileError> {
 }
 
 /// Puts `bytes` in the place of what the file held, or leaves that as it was.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let directory = path.parent().unwrap_or(Path::new("."));
+///
+/// # Errors
+/// When they cannot all be written.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let directory = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
     // A temporary file is its owner's alone; results are for everybody.
     let mut file = tempfile::Builder::new()
         .permissions(fs::Permissions::from_mode(0o644))

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use busy::{BusyThread, BusyWatch};
 pub use cost::{CostWatch, ProcessCost};
-pub use files::{FileError, check_writable, prepare, read, write};
+pub use files::{FileError, check_writable, prepare, read, replace, write};
 pub use machine::Machine;
 pub use series::{NamedHistogram, Series};
 pub use session::{Session, Subject, SubjectError};
