@@ -290,11 +290,11 @@ fn bad_input_is_answered_with_a_sentence_that_says_what_to_do() {
         (&["check", "wan-10g", "--rtt", "0"], 2, &["what `ping` shows"]),
         (&["check", "wan-10g", "--rtt", "100"], 2, &["unit"]),
         (&["check", "wan-10g", "--cores", "0-"], 2, &["0-3,8"]),
-        (&["check", "wan-10g", "--lanes", "0"], 1, &["from 1 to 4096"]),
-        (&["check", "wan-10g", "--interface", "nosuch9"], 1, &["nosuch9", "there are", "lo"]),
-        (&["check", "wan-10g", "--data-dir", "/no/such"], 1, &["/no/such", "data directory"]),
-        (&["check", "wan-10g", "--route", "west"], 1, &["192.0.2.7"]),
-        (&["check", "wan-10g", "--only", "tcp_rmen"], 1, &["did you mean tcp_rmem"]),
+        (&["check", "wan-10g", "--lanes", "0"], 2, &["from 1 to 4096"]),
+        (&["check", "wan-10g", "--interface", "nosuch9"], 2, &["nosuch9", "there are", "lo"]),
+        (&["check", "wan-10g", "--data-dir", "/no/such"], 2, &["/no/such", "data directory"]),
+        (&["check", "wan-10g", "--route", "west"], 2, &["192.0.2.7"]),
+        (&["check", "wan-10g", "--only", "tcp_rmen"], 2, &["did you mean tcp_rmem"]),
         (&["render", "wan-10g", "--format", "yaml"], 1, &["sysctl, systemd, udev, shell"]),
     ] {
         let output = here(words);

@@ -20,6 +20,7 @@ pub mod http;
 mod identity;
 pub mod mirror;
 pub mod node;
+pub mod signals;
 pub mod store;
 
 pub use admin::{ColdApi, NodeIdentity};

@@ -5,7 +5,6 @@
 //! their logs, and the store last.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +14,6 @@ use dataplane::{
 };
 use storage::{OpenError, Storage};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -25,6 +23,7 @@ use crate::events::{Events, events};
 use crate::http::{self, Http, HttpError, ReadCounters};
 use crate::identity::random_id;
 use crate::mirror::{Cores, Mirrors, MirrorsContext, RestoreError, Restored, Taken, restore};
+use crate::signals::on_signals;
 use crate::store::{Change, RedbStore, Snapshot, Store, StoreError, StoreWriter};
 
 /// Blocking calls that are under way when a node stops (a log being made) get this long to end.
@@ -61,7 +60,7 @@ pub enum NodeError {
     Runtime(#[from] std::io::Error),
 }
 
-/// Runs a node until SIGTERM or SIGINT, then stops it cleanly. A second signal ends the process at
+/// Runs a node until SIGTERM, SIGINT or SIGHUP, then stops it cleanly. A second signal ends the process at
 /// once.
 pub fn run(config: &NodeConfig) -> Result<(), NodeError> {
     let stop = Arc::new(Notify::new());
@@ -375,28 +374,6 @@ impl Cores for CoreGate {
     }
 }
 
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        // Cancel safety: a signal that was not received stays pending.
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
-}
-
 /// This node's own cluster id, made at its first start.
 fn own_cluster_id(store: &dyn Store, snapshot: &Snapshot) -> Result<String, NodeError> {
     if let Some(known) = &snapshot.cluster_id {
@@ -405,42 +382,4 @@ fn own_cluster_id(store: &dyn Store, snapshot: &Snapshot) -> Result<String, Node
     let made = random_id()?.to_string();
     store.apply(&[Change::ClusterId(made.clone())])?;
     Ok(made)
-}
-
-/// Sets a flag at the first SIGTERM or SIGINT; a second signal ends the process at once.
-pub fn set_on_signal(flag: Arc<AtomicBool>) -> std::io::Result<()> {
-    on_signals("ended at once", move || flag.store(true, Ordering::SeqCst))
-}
-
-/// Lets the kernel send this process a SIGTERM when the thread that started it ends, however it does.
-/// `parent` is the process that thread belongs to; an error when it has ended already.
-pub fn end_with_parent(parent: u32) -> std::io::Result<()> {
-    use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::TERM))?;
-    // A parent that ended before that call sends nothing any more.
-    let still_there = i32::try_from(parent).is_ok_and(|parent| getppid() == Pid::from_raw(parent));
-    if still_there { Ok(()) } else { Err(std::io::Error::other("it has ended already")) }
-}
-
-/// Calls `first` at the first signal, on a thread of its own; a second signal ends the process.
-fn on_signals(
-    last_words: &'static str,
-    first: impl FnOnce() + Send + 'static,
-) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut signals = {
-        let _inside = runtime.enter();
-        Signals::listen()?
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        runtime.block_on(async {
-            let signal = signals.next().await;
-            tracing::info!(signal, "stopping; a second signal ends the process at once");
-            first();
-            let signal = signals.next().await;
-            tracing::warn!(signal, "{last_words}");
-            std::process::exit(1);
-        });
-    })?;
-    Ok(())
 }

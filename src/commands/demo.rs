@@ -34,7 +34,7 @@ impl Demo {
     /// Runs it to its end, or to Ctrl-C.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let stop = Arc::new(AtomicBool::new(false));
-        controlplane::node::set_on_signal(stop.clone()).context("cannot listen for signals")?;
+        controlplane::signals::set_on_signal(stop.clone()).context("cannot listen for signals")?;
         let mut out = io::stdout().lock();
         let options = demo::Options {
             size_bytes: self.size,

@@ -45,7 +45,7 @@ impl Node {
     /// Runs it until a signal.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(parent) = self.end_with_parent {
-            controlplane::node::end_with_parent(parent)
+            controlplane::signals::end_with_parent(parent)
                 .context("cannot follow the parent's end")?;
         }
         let mut config = match &self.config {

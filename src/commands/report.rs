@@ -89,7 +89,7 @@ impl Report {
             return Ok(node::since_start(node, &command)?);
         };
         let stop = Arc::new(AtomicBool::new(false));
-        controlplane::node::set_on_signal(stop.clone()).context("cannot listen for signals")?;
+        controlplane::signals::set_on_signal(stop.clone()).context("cannot listen for signals")?;
         let ms = |time: Duration| format!("{}ms", time.as_millis());
         command.push_str(&format!(" --for {} --interval {}", ms(total), ms(self.interval)));
         let plan = Plan { interval: self.interval, total };

@@ -135,7 +135,8 @@ pub enum Rollback {
     Partial,
 }
 
-/// Brings back what was before, the last change first. With `force` also what somebody else changed since.
+/// Brings back what was before, the last change first. With `force` also what somebody else changed since, and,
+/// of a state file of another network namespace, what the whole host shares.
 pub fn rollback(
     host: &Host,
     state: &Path,
@@ -149,8 +150,19 @@ pub fn rollback(
         file.remove()?;
         return Ok(Rollback::Nothing { restarted: true });
     }
+    let theirs = |change: &Change| saved.elsewhere.is_some() && change.before.is_of_a_namespace();
+    if let Some((there, here)) = &saved.elsewhere
+        && !force
+        && saved.begun.iter().any(|(_, change, _)| theirs(change))
+    {
+        let (path, there, here) = (state.to_owned(), there.clone(), here.clone());
+        return Err(StateError::OtherNamespace { path, there, here }.into());
+    }
     let mut all = true;
     for (number, change, holds) in saved.begun.iter().rev() {
+        if theirs(change) {
+            continue;
+        }
         let outcome = take_back(host, change, holds.as_deref(), force);
         if matches!(outcome, Outcome::Done { .. } | Outcome::Already) {
             file.undone(*number)?;

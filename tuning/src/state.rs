@@ -53,7 +53,8 @@ pub enum StateError {
     Busy(PathBuf),
     /// It was written for other settings than those that this process sees.
     #[error(
-        "{} was written in another network namespace ({there}; this is {here}): run this command there", path.display()
+        "{} has settings of another network namespace ({there}; this is {here}): run this command there. If that \
+         one is gone, its settings are too, and --force brings back the host's", path.display()
     )]
     OtherNamespace {
         /// Which file.
@@ -131,6 +132,8 @@ pub struct Saved {
     pub begun: Vec<(usize, Change, Option<String>)>,
     /// Whether the machine has been started anew since, so that the values are gone by themselves.
     pub restarted: bool,
+    /// The network namespace it was written in and this process's, when they differ.
+    pub elsewhere: Option<(String, String)>,
 }
 
 /// An open state file, locked for this process.
@@ -270,10 +273,7 @@ impl StateFile {
         head.changes.iter().try_for_each(Change::vet).map_err(wrong)?;
         let restarted = head.boot != boot(host);
         let here = namespace(host);
-        if !restarted && head.namespace != here {
-            let path = self.path.clone();
-            return Err(StateError::OtherNamespace { path, there: head.namespace, here });
-        }
+        let elsewhere = (head.namespace != here).then_some((head.namespace, here));
         let mut progress: Vec<Option<Option<String>>> = vec![None; head.changes.len()];
         for (line, step) in steps.iter().enumerate() {
             let step: Step = serde_json::from_str(step)
@@ -293,7 +293,7 @@ impl StateFile {
             .enumerate()
             .filter_map(|(number, (change, begun))| Some((number, change, begun?)))
             .collect();
-        Ok(Saved { profile: head.profile, begun, restarted })
+        Ok(Saved { profile: head.profile, begun, restarted, elsewhere })
     }
 }
 
@@ -305,6 +305,12 @@ impl Change {
 }
 
 impl Entry {
+    /// Whether each network namespace has its own.
+    pub(crate) fn is_of_a_namespace(&self) -> bool {
+        matches!(self.form, Form::Route)
+            || ["proc/sys/net/", "sys/class/net/"].iter().any(|at| self.place.starts_with(at))
+    }
+
     fn vet(&self) -> Result<(), String> {
         let is_known = match self.form {
             Form::Route => self.place.parse::<std::net::IpAddr>().is_ok(),

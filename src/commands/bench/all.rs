@@ -40,7 +40,7 @@ impl All {
     /// Runs them.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let stop = Arc::new(AtomicBool::new(false));
-        controlplane::node::set_on_signal(stop.clone()).context("cannot listen for signals")?;
+        controlplane::signals::set_on_signal(stop.clone()).context("cannot listen for signals")?;
         let options = Options {
             program: std::env::current_exe().context("cannot find this program")?,
             out: std::path::absolute(&self.out).context("cannot find the directory")?,

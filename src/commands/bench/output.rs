@@ -34,7 +34,7 @@ impl Output {
             bench::run::prepare(directory)?;
         }
         let stop = Arc::new(AtomicBool::new(false));
-        controlplane::node::set_on_signal(stop.clone()).context("cannot listen for signals")?;
+        controlplane::signals::set_on_signal(stop.clone()).context("cannot listen for signals")?;
         Ok(Session::begin(bench, question, stop, complain))
     }
 

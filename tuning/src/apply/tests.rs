@@ -235,6 +235,24 @@ fn another_network_namespace_is_refused() {
     assert!(told.to_string().contains("another network namespace"), "{told}");
 }
 
+/// The namespace may be gone: what it had is gone with it, what the host shares is not.
+#[test]
+fn what_the_host_shares_comes_back_from_another_network_namespace() {
+    let bench = Bench::new();
+    let before = bench.machine.files();
+    bench.apply();
+    let after = bench.machine.files();
+    bench.machine.link("proc/self/ns/net", "net:[7]");
+    assert_eq!(bench.rollback(true).0, Rollback::Complete);
+    for (place, value) in bench.machine.files() {
+        let theirs = ["proc/sys/net/", "sys/class/net/", "route"];
+        let is_theirs = theirs.iter().any(|start| place.starts_with(start));
+        let expected = if is_theirs { &after } else { &before };
+        assert_eq!(expected.get(&place), Some(&value), "{place}");
+    }
+    assert!(!bench.state.exists());
+}
+
 #[test]
 fn a_state_file_that_names_other_files_is_refused_before_anything_is_written() {
     for (from, to) in [
