@@ -90,8 +90,8 @@ pub(super) fn full_thread(busy: &BusyWatch, processes: &[(&str, LimitKind)]) -> 
 
 /// Decides: the link; a full thread; what the sender was held back by; the machine; what the sender lacked.
 ///
-/// What holds a sender back comes before the machine, because a machine can be busy with something else; only
-/// the window comes after it, because a receiver without processor or disk closes its window.
+/// What holds a sender back comes before the processors, because a machine can be busy with something else; only
+/// the window comes after them, because a receiver without processor or disk closes its window.
 pub(super) fn decide(evidence: &Evidence<'_>) -> Limit {
     if let Some((rate, mtu)) = evidence.link {
         let share = evidence.plateau / payload_rate(rate, mtu);
@@ -107,14 +107,16 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Limit {
     if held_back.by == LimitKind::SendBuffer {
         return held_back;
     }
-    if evidence.machine.by != LimitKind::Unknown {
-        return evidence.machine.clone();
+    let machine = &evidence.machine;
+    if machine.by == LimitKind::Cpu {
+        return machine.clone();
     }
     match evidence.flows {
         Flows::Reported(flows, at_ns) => match Waits::of(flows, *at_ns) {
-            Some(waits) => Limit::new(waits.limit(), waits.words(flows.len())),
+            Some(waits) => waits.decide(flows.len(), machine),
             None => Limit::new(LimitKind::Unknown, "no connection carried records"),
         },
+        Flows::Counted(..) if machine.by != LimitKind::Unknown => machine.clone(),
         Flows::Counted(..) => held_back,
     }
 }
@@ -181,6 +183,17 @@ impl Waits {
                 / sum(|flow| u64::from(flow.tcp.segments_sent)).max(1.0),
             round_trip_ms: sum(|flow| u64::from(flow.tcp.round_trip_us)) / flows.len() as f64 / 1e3,
         })
+    }
+
+    /// A receiver that waits for its storage closes its window. One that was not asked in time did not wait for it,
+    /// whatever the kernel writes back meanwhile.
+    fn decide(&self, flows: usize, machine: &Limit) -> Limit {
+        let words = self.words(flows);
+        match (self.limit(), machine.by) {
+            (LimitKind::Window | LimitKind::Unknown, LimitKind::Disk) => machine.clone(),
+            (by, LimitKind::Disk) => Limit::new(by, format!("{words}; {}", machine.evidence)),
+            (by, _) => Limit::new(by, words),
+        }
     }
 
     fn limit(&self) -> LimitKind {
@@ -253,6 +266,7 @@ mod tests {
         assert_eq!(decided(&lossy, 50e6, unknown), LimitKind::Loss);
         let waiting = flow(|flow| flow.looks_unsent = 10);
         assert_eq!(decided(&waiting, 50e6, unknown), LimitKind::RoundTrips);
+        assert_eq!(decided(&waiting, 50e6, LimitKind::Disk), LimitKind::RoundTrips);
         let window = flow(|flow| flow.tcp.receiver_limited_us = 6_000_000);
         assert_eq!(decided(&window, 50e6, unknown), LimitKind::Window);
         let buffer = flow(|flow| {

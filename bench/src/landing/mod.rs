@@ -28,7 +28,7 @@ use storage::{
 pub use verdict::Verdict;
 
 use crate::run::{Figure, Limit, LimitKind, ProcessCost, Sample, Session, Subject, SubjectError};
-use receiver::Received;
+use receiver::{MAIN_BYTES, Received};
 use stream::Stream;
 
 /// What to measure.
@@ -99,6 +99,8 @@ pub const QUESTION: &str =
     "What does it cost to receive records, check them and land them in a log?";
 /// The row that all others are compared with.
 const RAW: &str = "raw receive";
+/// The row of the same into memory that does not stay in a cache, as no log does.
+const RAW_SPREAD: &str = "raw receive over 256 MiB";
 /// The row of the landing that ships.
 const SHIPPED: &str = "mapped, warm segments";
 /// The figures of a row.
@@ -152,6 +154,8 @@ fn check_room(options: &Options) -> Result<(), BenchError> {
 enum Way {
     /// The ring, into one 256 KiB buffer: nothing checked, nothing kept.
     Raw,
+    /// The ring, into memory as large as a segment: nothing checked, nothing kept.
+    RawSpread,
     /// The ring, straight into recycled segments; checksums verified, batches published.
     Warm,
     /// The same into segments that waited so long that the kernel wrote them back: the first touch of
@@ -167,6 +171,7 @@ enum Way {
 impl Way {
     const ALL: &[Self] = &[
         Self::Raw,
+        Self::RawSpread,
         Self::Warm,
         Self::WrittenBack,
         Self::Copy,
@@ -177,6 +182,7 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Self::Raw => RAW,
+            Self::RawSpread => RAW_SPREAD,
             Self::Warm => SHIPPED,
             Self::WrittenBack => "mapped, cold segments",
             Self::Copy => "copied into new files",
@@ -280,8 +286,16 @@ impl<'a> Bench<'a> {
     }
 
     fn measure(&self, way: Way) -> Result<Received, BenchError> {
+        // What the run before left to write back would be written during this one, and every page that is
+        // written back costs its next receive a fault.
+        rustix::fs::sync();
         match way {
-            Way::Raw => self.connected(|socket| receiver::receive_raw(socket, self.stream)),
+            Way::Raw => {
+                self.connected(|socket| receiver::receive_raw(socket, self.stream, MAIN_BYTES))
+            }
+            Way::RawSpread => self.connected(|socket| {
+                receiver::receive_raw(socket, self.stream, SEGMENT_BYTES as usize)
+            }),
             #[cfg(feature = "load-tokio-uring")]
             Way::TokioUring => {
                 self.connected(|socket| tokio_peer::receive_raw(socket, self.stream))

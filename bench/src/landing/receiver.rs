@@ -112,17 +112,27 @@ impl Receiver {
     }
 }
 
-/// Receives everything into one small buffer: what no landing can undercut by much.
-pub(super) fn receive_raw(socket: TcpStream, stream: &Stream) -> Result<Received, BenchError> {
+/// Receives everything into `scratch_bytes` of memory, over and over: into a small buffer, that stays in the
+/// processor's cache, what no landing can undercut; into a large one what bytes cost that are to stay somewhere.
+pub(super) fn receive_raw(
+    socket: TcpStream,
+    stream: &Stream,
+    scratch_bytes: usize,
+) -> Result<Received, BenchError> {
     let mut receiver = Receiver::new(socket)?;
-    let buffer = vec![0; MAIN_BYTES].into_boxed_slice();
-    let mut into = ReceiveInto::Buffer { buffer, from: 0 };
+    // Written to, so that its pages are there.
+    let mut buffer = vec![1; scratch_bytes.max(MAIN_BYTES)].into_boxed_slice();
+    let mut from = 0;
     let meter = Meter::start();
     let mut left = stream.total_bytes();
     while left > 0 {
-        let (count, back) = receiver.receive(into)?;
+        let (count, back) = receiver.receive(ReceiveInto::Buffer { buffer, from })?;
+        let ReceiveInto::Buffer { buffer: again, .. } = back else {
+            return Err(BenchError::Wrong("a buffer came back as something else".to_owned()));
+        };
+        buffer = again;
         left = left.saturating_sub(count as u64);
-        into = back;
+        from = if from + count + MAIN_BYTES > buffer.len() { 0 } else { from + count };
     }
     Ok(meter.stop(stream.record_bytes()))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{IN_PLACE, RAW, SHIPPED, THROUGHPUT};
+use super::{IN_PLACE, RAW, RAW_SPREAD, SHIPPED, THROUGHPUT};
 use crate::run::{Case, Row};
 
 /// Throughput the shipped landing must reach on warm segments, as a share of a raw receive's.
@@ -20,7 +20,10 @@ pub struct Verdict {
     pub throughput: f64,
     /// Median CPU for a GB in multiples of the raw receive's.
     pub cpu: f64,
-    /// Both good enough, with warm segments at hand for nearly all bytes.
+    /// The same in multiples of a raw receive's into memory as large as a segment. No goal: it tells how much of
+    /// the cost is that of memory.
+    pub cpu_of_spread: f64,
+    /// The first two good enough, with warm segments at hand for nearly all bytes.
     pub kept: bool,
 }
 
@@ -37,9 +40,10 @@ impl Verdict {
             spread.map_or(f64::NAN, |spread| spread.median)
         };
         let throughput = median(SHIPPED, THROUGHPUT) / median(RAW, THROUGHPUT);
-        let cpu = cpu(SHIPPED) / cpu(RAW);
+        let (cpu, cpu_of_spread) = (cpu(SHIPPED) / cpu(RAW), cpu(SHIPPED) / cpu(RAW_SPREAD));
         let warm = median(SHIPPED, IN_PLACE) >= IN_PLACE_MIN;
-        Self { throughput, cpu, kept: warm && throughput >= THROUGHPUT_MIN && cpu <= CPU_MAX }
+        let kept = warm && throughput >= THROUGHPUT_MIN && cpu <= CPU_MAX;
+        Self { throughput, cpu, cpu_of_spread, kept }
     }
 }
 
@@ -48,11 +52,13 @@ impl fmt::Display for Verdict {
         write!(
             formatter,
             "The landing that ships, on warm segments: {:.0} % of the raw receive's throughput \
-             (at least {:.0} %) and {:.2} times its CPU (at most {CPU_MAX:.1}): {}",
+             (at least {:.0} %) and {:.2} times its CPU (at most {CPU_MAX:.1}): {}. \
+             Of the CPU of a raw receive into as much memory as a segment: {:.2} times",
             self.throughput * 100.0,
             THROUGHPUT_MIN * 100.0,
             self.cpu,
-            if self.kept { "kept" } else { "MISSED" }
+            if self.kept { "kept" } else { "MISSED" },
+            self.cpu_of_spread
         )
     }
 }

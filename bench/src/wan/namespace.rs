@@ -90,6 +90,22 @@ impl Namespace {
     }
 }
 
+/// How much of the memory that TCP may use without a thought, on the whole machine, is in use: above 1 the kernel
+/// may hold all buffers small until it is below again. `None` where the machine does not show it.
+pub(super) fn tcp_memory_share() -> Option<f64> {
+    let used = fs::read_to_string("/proc/net/sockstat").ok()?;
+    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").ok()?;
+    memory_share(&used, &allowed)
+}
+
+fn memory_share(used: &str, allowed: &str) -> Option<f64> {
+    let tcp = used.lines().find_map(|line| line.strip_prefix("TCP:"))?;
+    let (_, used) = tcp.split_once(" mem ")?;
+    let used: f64 = used.split_whitespace().next()?.parse().ok()?;
+    let allowed: f64 = allowed.split_whitespace().next()?.parse().ok()?;
+    Some(used / allowed)
+}
+
 /// Writes a kernel setting of the calling thread's namespace.
 pub(super) fn write_setting(name: &str, value: &str) -> io::Result<()> {
     fs::write(Path::new("/proc/sys/net").join(name), value)
@@ -152,5 +168,12 @@ mod tests {
                      1: 0100007F:1452 0100007F:9000 01 00000000:00000000\n";
         assert!(has_listener(table, 5201));
         assert!(!has_listener(table, 5202));
+    }
+
+    #[test]
+    fn the_share_of_tcps_memory_is_read() {
+        let used = "sockets: used 70\nTCP: inuse 1 orphan 32 tw 17 alloc 42 mem 1190\nUDP: inuse 0 mem 7\n";
+        assert_eq!(memory_share(used, "595\t383869\t575802\n"), Some(2.0));
+        assert_eq!(memory_share("UDP: inuse 0 mem 7\n", "595 1 2"), None);
     }
 }

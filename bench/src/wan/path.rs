@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use super::control::Control;
 use super::keeper::Keeper;
-use super::namespace::{Counters, Namespace, write_setting};
+use super::namespace::{Counters, Namespace, tcp_memory_share, write_setting};
 use super::netem::{Backend, Netem};
 use super::netlink::Netlink;
 use super::relay::Relay;
@@ -62,6 +62,7 @@ struct State {
     since: Instant,
     kernel_before: Counters,
     processors_before: Option<ProcessorTime>,
+    memory_before: Option<f64>,
 }
 
 /// What moves the packets.
@@ -95,6 +96,7 @@ impl WanPath {
             since: Instant::now(),
             kernel_before: Counters::default(),
             processors_before: None,
+            memory_before: None,
         };
         let path = Self { state: Mutex::new(state), keeper, carrier, source, destination };
         path.restart_counts()?;
@@ -172,6 +174,7 @@ impl WanPath {
         let mut state = self.state();
         state.kernel_before = now;
         state.processors_before = self.processor_time();
+        state.memory_before = tcp_memory_share();
         state.since = Instant::now();
         match &self.carrier {
             Carrier::Relay(relay) => relay.restart_counts(),
@@ -199,6 +202,7 @@ impl WanPath {
             settings: state.settings.clone(),
             elapsed,
             others_share,
+            memory_before: state.memory_before,
             carried,
             kernel: Counters {
                 device_dropped: now.device_dropped - before.device_dropped,
@@ -278,6 +282,9 @@ fn configure(namespace: &Namespace, side: Side, settings: &PathSettings) -> Resu
             write_setting("ipv4/tcp_wmem", &format!("4096 16384 {buffer}"))?;
             // What one run learned about the path is not for the next.
             write_setting("ipv4/tcp_no_metrics_save", "1")?;
+            // What a killed program had not sent yet would be sent again and again for minutes, and hold
+            // its part of TCP's memory, which the next path's connections then lack.
+            write_setting("ipv4/tcp_orphan_retries", "1")?;
             // No address that nobody asked for, and no packets to find neighbours; absent where IPv6 is.
             let _ = write_setting(&format!("ipv6/conf/{}/addr_gen_mode", sys::DEVICE), "1");
             Ok(())

@@ -19,6 +19,9 @@ const LATENESS_SHARE_MAX: f64 = 0.05;
 /// Below it lateness spoils nothing, however short the round trip: the wake-up of a thread on a machine at work.
 const LATENESS_ALLOWED_MIN: Duration = Duration::from_millis(1);
 
+/// Of TCP's memory that comes without pressure: what may be in use when a run begins.
+const MEMORY_BEFORE_MAX: f64 = 0.5;
+
 /// From the opening of the path, or the last restart of its counts, to now.
 #[derive(Debug, Clone, Serialize)]
 pub struct PathReport {
@@ -89,6 +92,8 @@ pub(super) struct Evidence {
     pub(super) settings: PathSettings,
     pub(super) elapsed: Duration,
     pub(super) others_share: Option<f64>,
+    /// Of TCP's memory that was in use when the counts began, 1 for all that comes without pressure.
+    pub(super) memory_before: Option<f64>,
     pub(super) carried: Carried,
     /// Since the counts began, of both namespaces.
     pub(super) kernel: Counters,
@@ -106,7 +111,7 @@ pub(super) struct Carried {
 
 impl PathReport {
     pub(super) fn new(evidence: Evidence) -> Self {
-        let Evidence { settings, elapsed, others_share, carried, kernel } = evidence;
+        let Evidence { settings, elapsed, others_share, memory_before, carried, kernel } = evidence;
         let mut report = Self {
             settings,
             seconds: elapsed.as_secs_f64(),
@@ -119,7 +124,8 @@ impl PathReport {
             tcp_pruned: kernel.pruned,
             validity: Validity::Valid,
         };
-        if let Some(reason) = carried.failure.or_else(|| report.spoilt_by()) {
+        let spoilt = carried.failure.or_else(|| report.spoilt_by());
+        if let Some(reason) = spoilt.or_else(|| memory_before.and_then(memory_taken)) {
             report.validity = Validity::Invalid(reason);
         }
         report
@@ -177,6 +183,17 @@ impl PathReport {
         }
         None
     }
+}
+
+/// While TCP's memory is short the kernel does not say so again, and holds buffers small.
+fn memory_taken(share: f64) -> Option<String> {
+    (share > MEMORY_BEFORE_MAX).then(|| {
+        format!(
+            "this machine's TCP memory was taken when it began ({:.0} % of what comes without pressure): connections of \
+             an earlier run still hold it; wait a minute and run it again",
+            share * 100.0
+        )
+    })
 }
 
 impl DirectionReport {
@@ -287,6 +304,7 @@ mod tests {
             settings: PathSettings::default(),
             elapsed: Duration::from_secs(10),
             others_share: Some(0.02),
+            memory_before: Some(0.1),
             carried,
             kernel: Counters::default(),
         };
@@ -307,7 +325,7 @@ mod tests {
     #[test]
     fn each_way_to_spoil_a_run_has_its_sentence() {
         type Spoil = fn(&mut Evidence);
-        let ways: [(&str, Spoil); 8] = [
+        let ways: [(&str, Spoil); 9] = [
             ("a hundred was", |evidence| {
                 let lateness = evidence.carried.lateness.as_mut().unwrap();
                 lateness.record_n(6_000_000, 50).unwrap();
@@ -318,6 +336,7 @@ mod tests {
             ("receiving device", |evidence| evidence.carried.outward.refused = 1),
             ("TCP memory ran short", |evidence| evidence.kernel.memory_pressures = 1),
             ("TCP memory ran short", |evidence| evidence.kernel.pruned = 1),
+            ("memory was taken when it began", |evidence| evidence.memory_before = Some(0.9)),
             ("it broke", |evidence| evidence.carried.failure = Some("it broke".to_owned())),
         ];
         for (words, spoil) in ways {

@@ -151,14 +151,14 @@ impl PathSettings {
         })
     }
 
-    /// Memory for what one direction holds: a quarter more than what is under way and waiting.
+    /// Memory for what one direction holds: half more than what is under way and waiting.
     pub(super) fn held_bytes(&self) -> u64 {
         let late = self.reorder.map_or(Duration::ZERO, |reorder| reorder.by);
         let way = self.delay + self.jitter + late;
         let under_way = bytes_in(self.rate_bits.unwrap_or(RATE_BITS_ASSUMED), way);
         let most = under_way.saturating_add(self.queue_bytes().unwrap_or(0));
         // The fixed part is for a burst at a time when the lane is not running.
-        (most.saturating_add(most / 4)).saturating_add(16 << 20)
+        (most.saturating_add(most / 2)).saturating_add(16 << 20)
     }
 
     /// The first thing that is wrong, in a sentence.
