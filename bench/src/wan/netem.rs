@@ -292,7 +292,7 @@ mod tests {
         };
         let tbf = "qdisc add dev wan0 parent 1:1 handle 10: tbf rate 1000000000bit burst 131072 limit 12500000";
         let netem = |rest: &str| {
-            format!("qdisc add dev wan0 root handle 1: netem limit 26809 delay {rest}")
+            format!("qdisc add dev wan0 root handle 1: netem limit 29934 delay {rest}")
         };
         assert_eq!(lines(&path()), [netem("50000us"), tbf.to_owned()]);
         let lossy = PathSettings { loss: Loss::Random { share: 0.001 }, ..path() };
