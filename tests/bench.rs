@@ -6,8 +6,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -50,6 +51,22 @@ fn paths_are_possible() -> bool {
         let _ = writeln!(std::io::stderr(), "SKIPPED: no path can be made here: {why}");
     }
     tried.status.success()
+}
+
+/// Sends Ctrl-C once a sample is there; the thread reads on what the benchmark says until it ends.
+fn interrupt_after_a_sample(running: &mut Child) -> JoinHandle<usize> {
+    let mut stderr = BufReader::new(running.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    let deadline = Instant::now() + LIMIT;
+    while !line.contains("run 1 of") {
+        assert!(Instant::now() < deadline, "no sample in time");
+        line.clear();
+        stderr.read_line(&mut line).expect("a line");
+    }
+    let pid = Pid::from_raw(running.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::INT).expect("a signal");
+    // Whoever writes to a pipe that nobody reads would end early.
+    std::thread::spawn(move || stderr.lines().map_while(Result::ok).count())
 }
 
 fn samples(run: &Value) -> Vec<&Value> {
@@ -145,18 +162,7 @@ fn an_interrupted_run_keeps_what_was_measured_and_cleans_up() {
         .args(["--warm-up", "0"])
         .spawn()
         .expect("a benchmark");
-    let mut stderr = BufReader::new(running.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    let deadline = Instant::now() + LIMIT;
-    while !line.contains("run 1 of") {
-        assert!(Instant::now() < deadline, "no sample in time");
-        line.clear();
-        stderr.read_line(&mut line).expect("a line");
-    }
-    let pid = Pid::from_raw(running.id().cast_signed()).expect("a process");
-    kill_process(pid, Signal::INT).expect("a signal");
-    // Whoever writes to a pipe that nobody reads would end early.
-    let rest = std::thread::spawn(move || stderr.lines().map_while(Result::ok).count());
+    let rest = interrupt_after_a_sample(&mut running);
     let ended = running.wait_with_output().expect("an end");
     rest.join().expect("the rest of the words");
     let run = run_of(&ended);
@@ -266,17 +272,7 @@ fn an_interrupted_set_has_an_index_of_what_was_measured() {
         .stdout(Stdio::null())
         .spawn()
         .expect("a benchmark");
-    let mut stderr = BufReader::new(running.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    let deadline = Instant::now() + LIMIT;
-    while !line.contains("run 1 of") {
-        assert!(Instant::now() < deadline, "no sample in time");
-        line.clear();
-        stderr.read_line(&mut line).expect("a line");
-    }
-    let pid = Pid::from_raw(running.id().cast_signed()).expect("a process");
-    kill_process(pid, Signal::INT).expect("a signal");
-    let rest = std::thread::spawn(move || stderr.lines().map_while(Result::ok).count());
+    let rest = interrupt_after_a_sample(&mut running);
     assert_eq!(running.wait().expect("an end").code(), Some(1));
     rest.join().expect("the rest of the words");
     let index = fs::read_to_string(out.path().join("index.md")).expect("an index");

@@ -368,9 +368,8 @@ fn terminate(process: &Child) {
 
 /// Says what to do when `folder` has no room for `bytes` of records.
 pub(crate) fn check_room(folder: &Path, bytes: u64) -> Result<(), NodeError> {
-    let room = rustix::fs::statvfs(folder)
-        .map_err(|error| NodeError::Io("ask for free disk space".to_owned(), error.into()))?;
-    let free = room.f_bavail * room.f_frsize;
+    let free = crate::run::free_bytes(folder)
+        .map_err(|error| NodeError::Io("ask for free disk space".to_owned(), error))?;
     let needed = bytes.saturating_add(SPARE_BYTES);
     if free < needed {
         return Err(NodeError::Node(format!(

@@ -157,9 +157,8 @@ fn check_room(options: &Options) -> Result<(), CatchUpError> {
     // A real broker has the records too, and MirrorMaker 2 writes them to a third place.
     let copies = 1 + u64::from(options.with_kafka) + 2 * u64::from(options.with_mirror_maker);
     let needed = bytes(rate, options.time).saturating_mul(copies);
-    let room = rustix::fs::statvfs(&options.directory)
-        .map_err(|error| CatchUpError::Directory(options.directory.clone(), error.into()))?;
-    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let free = crate::run::free_bytes(&options.directory)
+        .map_err(|error| CatchUpError::Directory(options.directory.clone(), error))?;
     if free >= needed {
         return Ok(());
     }

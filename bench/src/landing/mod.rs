@@ -138,9 +138,8 @@ pub fn run(options: &Options, session: &Session) -> Result<(), BenchError> {
 
 /// A run leaves its log behind until the next has taken its segments over: twice the size.
 fn check_room(options: &Options) -> Result<(), BenchError> {
-    let room = rustix::fs::statvfs(&options.directory)
-        .map_err(|error| BenchError::io("use the directory for the logs", error.into()))?;
-    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let free = crate::run::free_bytes(&options.directory)
+        .map_err(|error| BenchError::io("use the directory for the logs", error))?;
     let needed = options.size_bytes.saturating_mul(2);
     if free >= needed {
         return Ok(());

@@ -17,6 +17,7 @@ use storage::{AppendContext, LandingTarget, LeaderEpoch, Log};
 
 use super::BenchError;
 use super::stream::{ANSWER_HEAD_BYTES, Stream};
+use crate::run::TICKS_PER_SECOND;
 
 /// Buffer for records that are copied; as the fetch driver's.
 pub(super) const MAIN_BYTES: usize = 256 * 1024;
@@ -24,8 +25,6 @@ pub(super) const MAIN_BYTES: usize = 256 * 1024;
 const SPILL_BYTES: usize = 16 * 1024;
 /// Most record bytes of one receive into the segment; as the fetch driver's.
 const DIRECT_BYTES_MAX: usize = 1024 * 1024;
-/// Kernel clock ticks of a second in /proc, fixed by its ABI on every architecture supported here.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// One run of one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

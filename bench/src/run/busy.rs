@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use super::cost::TICKS_PER_SECOND;
 use super::{Limit, LimitKind};
 
-/// Ticks of the kernel's clock in a second.
-const TICKS_PER_SECOND: f64 = 100.0;
 /// A thread, or a machine, busy for more than this share of the time was what bound the sample.
 const BUSY_MIN: f64 = 0.85;
 /// Everything stood still waiting for storage for more than this share of the time.

@@ -6,7 +6,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 /// Ticks of the kernel's clock in a second, as all of Linux' user interfaces count them.
-const TICKS_PER_SECOND: f64 = 100.0;
+pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What one process spent during a sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

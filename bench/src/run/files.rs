@@ -67,6 +67,12 @@ pub fn write(directory: &Path, run: &Run) -> Result<Vec<PathBuf>, FileError> {
     Ok(vec![path])
 }
 
+/// Bytes that may still be written to the folder's file system.
+pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let room = rustix::fs::statvfs(folder)?;
+    Ok(room.f_bavail.saturating_mul(room.f_frsize))
+}
+
 /// Puts `bytes` in the place of what the file held, or leaves that as it was.
 ///
 /// # Errors

@@ -16,7 +16,9 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 pub use busy::{BusyThread, BusyWatch};
+pub(crate) use cost::TICKS_PER_SECOND;
 pub use cost::{CostWatch, ProcessCost};
+pub(crate) use files::free_bytes;
 pub use files::{FileError, check_writable, prepare, read, replace, write};
 pub use machine::Machine;
 pub use series::{NamedHistogram, Series};

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The unit of `/proc/stat` and `/proc/PID/stat`, on all of Linux's usual machines.
-const TICKS_PER_SECOND: f64 = 100.0;
+use super::cost::TICKS_PER_SECOND;
+
 /// Below it ticks are too coarse for a share.
 const ELAPSED_MIN: Duration = Duration::from_secs(1);
 /// The parent of the kernel's threads.
