@@ -13,7 +13,7 @@ use crate::{driver, node, shared_cluster};
 fn get(node: &Node, path: &str) -> String {
     let mut socket = TcpStream::connect(node.http_address()).expect("a connection");
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time limit");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     socket.write_all(request.as_bytes()).expect("a request sent");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("an answer");

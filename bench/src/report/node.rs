@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -177,18 +177,18 @@ fn fetch(node: &str) -> std::io::Result<Vec<u8>> {
     let mut last = std::io::Error::other("the name has no address");
     for address in node.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, ANSWER_MAX) {
-            Ok(socket) => return exchange(socket, node),
+            Ok(socket) => return exchange(socket, address),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-fn exchange(mut socket: TcpStream, node: &str) -> std::io::Result<Vec<u8>> {
+fn exchange(mut socket: TcpStream, address: SocketAddr) -> std::io::Result<Vec<u8>> {
     socket.set_read_timeout(Some(ANSWER_MAX))?;
     socket.set_write_timeout(Some(ANSWER_MAX))?;
-    // 1.0: the answer comes whole and ends with the connection.
-    let request = format!("GET /histograms HTTP/1.0\r\nHost: {node}\r\n\r\n");
+    // 1.0: the answer comes whole and ends with the connection. A node takes no names but its own.
+    let request = format!("GET /histograms HTTP/1.0\r\nHost: {address}\r\n\r\n");
     socket.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     socket.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;

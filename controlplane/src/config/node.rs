@@ -111,6 +111,11 @@ impl HttpConfig {
             Some(listen) => resolve("http.listen", listen).map(Some),
         }
     }
+
+    /// The host of `listen` as it is written: clients may ask by that name.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.listen.as_deref()?.rsplit_once(':').map(|(host, _)| host)
+    }
 }
 
 /// Which cores run what: a count, or one entry each.

@@ -6,6 +6,7 @@
 
 mod histograms;
 mod process;
+mod request;
 mod server;
 
 pub use server::{Http, HttpError, ReadCounters, bind};

@@ -1,4 +1,4 @@
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -42,17 +42,22 @@ fn serve(counters: ReadCounters) -> (Runtime, SocketAddr) {
 
 /// Sends `request` as it is and returns the status line's code and the body.
 fn exchange(address: SocketAddr, request: &str) -> (u16, String) {
+    let answer = answer(address, request);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn answer(address: SocketAddr, request: &str) -> String {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     socket.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    answer
 }
 
 fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n"))
+    exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
 }
 
 fn decode(encoded: &str) -> Histogram<u64> {
@@ -104,39 +109,101 @@ fn the_log_has_a_line_for_every_measure_of_each_core_and_of_all() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_with_what_is() {
+fn every_refusal_says_what_to_do() {
     let (_runtime, address) = serve(counters());
-    let (status, said) = get(address, "/histograms?format=xml");
-    assert!(status == 400 && said.contains("format=hlog"), "{status} {said}");
-    let (status, said) = get(address, "/");
-    assert!(status == 404 && said.contains("GET /histograms"), "{status} {said}");
-    let (status, _) = exchange(address, "POST /histograms HTTP/1.1\r\nHost: node\r\n\r\n");
-    assert_eq!(status, 405);
     let endless = format!("GET /histograms HTTP/1.1\r\nX: {}", "x".repeat(20_000));
-    assert_eq!(exchange(address, &endless).0, 431);
+    let many = format!("GET /histograms HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(200));
+    let host = "Host: 127.0.0.1\r\n";
+    for (request, expected, needle) in [
+        (format!("GET / HTTP/1.1\r\n{host}\r\n"), 404, "GET /histograms"),
+        (format!("GET /histograms?format=xml HTTP/1.1\r\n{host}\r\n"), 400, "format=hlog"),
+        (format!("POST /histograms HTTP/1.1\r\n{host}\r\n"), 405, "with GET"),
+        ("GET /histograms HTTP/1.1\r\n\r\n".to_owned(), 400, "one Host"),
+        ("GET /histograms HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(), 421, "IP address"),
+        ("GET /histograms HTTP/2.0\r\n\r\n".to_owned(), 400, "send GET"),
+        ("\u{16}\u{3}\u{1}\u{2}\r\n\r\n".to_owned(), 400, "send GET"),
+        (endless, 431, "fewer headers"),
+        (many, 431, "fewer headers"),
+    ] {
+        let (status, said) = exchange(address, &request);
+        assert!(status == expected && said.contains(needle), "{request:.60}: {status} {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
 }
 
 #[test]
-fn silent_clients_are_dropped_and_keep_nobody_out() {
+fn a_refused_method_is_told_the_ones_there_are_and_its_body_is_no_matter() {
     let (_runtime, address) = serve(counters());
-    // More than are served at a time; each says less than a request.
-    let mut silent: Vec<TcpStream> =
-        (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
-    for socket in &mut silent {
-        socket.write_all(b"GET /hist").unwrap();
-    }
-    assert_eq!(get(address, "/histograms").0, 200);
-    for mut socket in silent {
-        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let body = "x".repeat(300_000);
+    let request = format!("POST /histograms HTTP/1.1\r\nHost: localhost\r\n\r\n{body}");
+    let answer = answer(address, &request);
+    assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+    assert!(answer.contains("\r\nallow: GET, HEAD\r\n"), "{answer}");
+}
+
+#[test]
+fn a_head_alone_is_the_same_without_the_body() {
+    let (_runtime, address) = serve(counters());
+    let head = answer(address, "HEAD /histograms HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(!head.contains("content-length: 0"), "{head}");
+}
+
+#[test]
+fn the_host_name_that_it_listens_on_is_its_own() {
+    let address = "localhost.localdomain:9190";
+    assert_eq!(config(address).host(), Some("localhost.localdomain"));
+    assert_eq!(HttpConfig::default().host(), None);
+    let runtime = Runtime::new().unwrap();
+    let mut http = bind(&config("127.0.0.1:0")).unwrap().unwrap();
+    http.own_name = Some("node7.example".to_owned());
+    let address = http.address();
+    runtime.spawn(http.serve(SystemTime::now(), counters()));
+    let request = "GET /histograms HTTP/1.1\r\nHost: node7.example\r\n\r\n";
+    assert_eq!(exchange(address, request).0, 200);
+}
+
+/// As many as are served at a time and fit the kernel's queue, each having sent `text`.
+fn crowd(address: SocketAddr, text: &str) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.write_all(text.as_bytes()).unwrap();
+        socket
+    };
+    (0..100).map(connect).collect()
+}
+
+#[test]
+fn clients_that_are_waited_for_give_way() {
+    let (_runtime, address) = serve(counters());
+    // Silent, slow to ask, and slow to end.
+    for text in ["", "GET /hist", "GET / HTTP/1.1\r\n\r\n"] {
+        let mut crowd = crowd(address, text);
+        assert_eq!(get(address, "/histograms").0, 200, "{text}");
+        // The first one was the first to go, with or without a word, and long before its time was up.
         let mut said = Vec::new();
-        // Closed, with or without a word; a time limit here would be an error of another kind.
-        let ended = socket.read_to_end(&mut said);
-        let closed = ended.as_ref().map_or_else(
-            |error| error.kind() == std::io::ErrorKind::ConnectionReset,
-            |_| !said.starts_with(b"HTTP/1.1 200"),
-        );
-        assert!(closed, "{ended:?}");
+        crowd[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let ended = crowd[0].read_to_end(&mut said);
+        let reset = ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+        assert!(reset || ended.is_ok(), "{ended:?}");
+        assert!(!said.starts_with(b"HTTP/1.1 408"), "its time was up");
     }
+}
+
+#[test]
+fn a_burst_of_collectors_is_served_whole() {
+    let (_runtime, address) = serve(counters());
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..50).map(|_| scope.spawn(|| get(address, "/histograms").0)).collect();
+        assert!(all.into_iter().all(|one| one.join().unwrap() == 200));
+    });
+}
+
+#[test]
+fn a_client_that_does_not_ask_is_told_to() {
+    let (_runtime, address) = serve(counters());
+    let said = answer(address, "GET /hist");
+    assert!(said.starts_with("HTTP/1.1 408 ") && said.contains("send it at once"), "{said}");
 }
 
 #[test]
