@@ -181,6 +181,16 @@ fn what_cannot_be_measured_is_refused_with_a_sentence() {
         (&["wan", "--rtt", "1ms", "--rate", "40G", "--seconds", "3600"], "--seconds"),
         (&["wan", "--directory", "/nowhere"], "/nowhere"),
         (&["wan", "--congestion", "wishful"], "wishful"),
+        (&["wan", "--loss", "0,100%"], "lower --loss"),
+        (&["lag", "--loss", "100%"], "lower --loss"),
+        (&["lag", "--load", "100GB"], "lower --load"),
+        (&["lag", "--burst", "3"], "give --loss"),
+        (&["wan-shell", "--burst", "3", "--", "true"], "give --loss"),
+        (&["recover", "--load", "1000GB"], "lower --load"),
+        (&["recover", "--size", "1000TiB"], "--directory"),
+        (&["peers", "--size", "1000TiB"], "--directory"),
+        (&["lag", "--loopback", "--load", "100GB", "--seconds", "80000"], "--directory"),
+        (&["scale", "--out", "/proc/nowhere"], "/proc/nowhere"),
     ] {
         let ran = bench(Path::new("/tmp"), arguments).output().expect("it runs");
         let said = said(&ran);
@@ -189,6 +199,70 @@ fn what_cannot_be_measured_is_refused_with_a_sentence() {
         assert!(said.contains(needle) || impossible, "{arguments:?}: {said}");
         assert!(ran.stdout.is_empty(), "{arguments:?}");
     }
+}
+
+/// What a shell says that runs the line with mounts of its own; nothing where there can be none. `$longhaul`
+/// is the program, `$folder` a folder of its own.
+fn with_own_mounts(line: &str) -> Option<(Option<i32>, String)> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &format!("{line} || exit $?")]);
+    command.env("longhaul", env!("CARGO_BIN_EXE_longhaul")).env("folder", folder.path());
+    let ran = command.output().ok()?;
+    let said = said(&ran);
+    if said.contains("unshare") || said.contains("mount") {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: no mounts can be made here: {said}");
+        return None;
+    }
+    Some((ran.status.code(), said))
+}
+
+#[test]
+fn a_full_place_for_results_is_found_before_anything_is_measured() {
+    let line =
+        "mount -t tmpfs -o size=256k none $folder && $longhaul bench landing --out $folder/out";
+    let Some((code, said)) = with_own_mounts(line) else { return };
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("make room there, or give another directory"), "{said}");
+    assert!(!said.contains("run 1 of"), "{said}");
+}
+
+#[test]
+fn something_else_in_the_place_of_the_tun_device_says_what_to_do() {
+    for command in ["wan-shell -- true", "wan --seconds 1", "lag --seconds 1"] {
+        let line = format!("mount --bind /dev/null /dev/net/tun && $longhaul bench {command}");
+        let Some((code, said)) = with_own_mounts(&line) else { return };
+        assert_eq!(code, Some(1), "{command}: {said}");
+        assert!(said.contains("give a container the device itself"), "{command}: {said}");
+    }
+}
+
+#[test]
+fn two_runs_do_not_write_to_the_same_place() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let out = tempfile::tempdir().expect("a folder");
+    let lag = |repeats: &str| {
+        let mut command = bench(temporary.path(), &["lag", "--loopback", "--load", "1MB"]);
+        command.args(["--seconds", "1", "--warm-up", "0", "--repeats", repeats, "--out"]);
+        command.arg(out.path()).stdout(Stdio::null());
+        command
+    };
+    let mut first = lag("1000").spawn().expect("a benchmark");
+    let deadline = Instant::now() + LIMIT;
+    while !out.path().join(".lag.lock").exists() {
+        assert!(Instant::now() < deadline, "it does not begin in time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second = lag("1").output().expect("it runs");
+    let said = said(&second);
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains("another `longhaul bench lag`"), "{said}");
+    first.kill().expect("a kill");
+    first.wait().expect("an end");
+    let third = lag("1").output().expect("a benchmark");
+    assert!(out.path().join("lag.json").is_file(), "{third:?}");
+    assert!(!out.path().join(".lag.lock").exists(), "a lock is left");
 }
 
 /// A benchmark with these arguments, run to its end; its run.
@@ -290,7 +364,8 @@ fn a_program_that_is_missing_is_named_with_what_to_install() {
         (&["peers", "--with-kafka"][..], "/nowhere", "java is not installed"),
         (&["serve", "--with-kafka"], "/nowhere", "java is not installed"),
         (&["recover", "--with-kafka"], "/nowhere", "java is not installed"),
-        (&["peers", "--with-mm2"], "/nowhere", "leave --with-kafka out"),
+        (&["peers", "--with-mm2"], "/nowhere", "leave --with-mm2 out"),
+        (&["lag", "--loopback", "--load", "1MB", "--with-mm2"], "/nowhere", "leave --with-mm2 out"),
     ] {
         let ran = bench(temporary.path(), arguments)
             .args(["--cache", &cache])

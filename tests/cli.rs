@@ -96,6 +96,8 @@ fn a_command_line_that_is_not_understood_ends_with_code_2_and_the_usage() {
         &["report"],
         &["report", "results", "--node", "127.0.0.1:9190"],
         &["report", "--node", "127.0.0.1:9190", "--for", "3 fortnights"],
+        &["tune", "check", "wan-1g", "--only", "rps,,"],
+        &["bench", "lag", "--loopback", "--load", "1MB", "--jitter", "1ms"],
     ] {
         let output = longhaul(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));

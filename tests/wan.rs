@@ -46,8 +46,12 @@ fn a_command_runs_on_its_side_and_its_exit_code_is_ours() {
     let signal = run(&["--", "sh", "-c", "kill -9 $$"]).expect("it ran before");
     assert_eq!(signal.status.code(), Some(128 + 9));
     let missing = run(&["--", "/no/such/program"]).expect("it ran before");
-    assert_eq!(missing.status.code(), Some(1));
-    assert!(text(&missing.stderr).contains("/no/such/program"));
+    assert_eq!(missing.status.code(), Some(127));
+    let said = text(&missing.stderr);
+    assert!(said.contains("cannot run /no/such/program: No such file") && said.contains("PATH"));
+    let barred = run(&["--", "/etc"]).expect("it ran before");
+    assert_eq!(barred.status.code(), Some(126));
+    assert!(text(&barred.stderr).contains("cannot run /etc: Permission denied"));
 }
 
 #[test]

@@ -107,6 +107,7 @@ impl NodeProcess {
     /// # Errors
     /// When there is no room, or the node does not come up.
     pub fn start(setup: NodeSetup) -> Result<Self, NodeError> {
+        check_room(&setup.directory, setup.bytes)?;
         let folder = tempfile::Builder::new()
             .prefix("longhaul-node-")
             .tempdir_in(&setup.directory)
@@ -114,7 +115,6 @@ impl NodeProcess {
                 let place = setup.directory.display();
                 NodeError::Io(format!("make a folder for the node in {place}"), error)
             })?;
-        check_room(folder.path(), setup.bytes)?;
         let config = folder.path().join("node.toml");
         fs::write(&config, &setup.config)
             .map_err(|error| NodeError::Io("write the node's configuration".to_owned(), error))?;
@@ -366,15 +366,16 @@ fn terminate(process: &Child) {
     }
 }
 
-/// Says what to do when `folder` has no room for `bytes` of records.
-pub(crate) fn check_room(folder: &Path, bytes: u64) -> Result<(), NodeError> {
-    let free = crate::run::free_bytes(folder)
-        .map_err(|error| NodeError::Io("ask for free disk space".to_owned(), error))?;
+/// Says what to do when `directory` has no room for `bytes` of records.
+pub(crate) fn check_room(directory: &Path, bytes: u64) -> Result<(), NodeError> {
+    let free = crate::run::free_bytes(directory).map_err(|error| {
+        NodeError::Io(format!("ask for free disk space in {}", directory.display()), error)
+    })?;
     let needed = bytes.saturating_add(SPARE_BYTES);
     if free < needed {
         return Err(NodeError::Node(format!(
             "{} has {} MB free, {} MB are needed: measure with less, or elsewhere (--directory, or TMPDIR for the demo)",
-            folder.display(),
+            directory.display(),
             free >> 20,
             needed >> 20
         )));

@@ -94,7 +94,8 @@ pub fn run(
     stop: &AtomicBool,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<Entry>, PeerError> {
-    run::prepare(&options.out).map_err(|error| PeerError::Failed(error.to_string()))?;
+    let _place = run::Place::take(&options.out, "all")
+        .map_err(|error| PeerError::Failed(error.to_string()))?;
     let set = if options.short { &SHORT } else { &LONG };
     let mut entries = Vec::new();
     for (bench, told) in set {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use tuning::apply::{self, Applied, Outcome, Progress, Rollback};
 use tuning::check::{self, Finding, Reading, Report, State};
@@ -117,7 +118,7 @@ pub(crate) struct Target {
     #[arg(long, value_name = "ADDRESS")]
     route: Option<String>,
     /// Only these knobs
-    #[arg(long, value_name = "KNOB,...", value_delimiter = ',')]
+    #[arg(long, value_name = "KNOB,...", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     only: Vec<String>,
 }
 

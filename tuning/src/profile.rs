@@ -24,12 +24,15 @@ pub enum Profile {
     Bench,
 }
 
+/// A name that differs by more is another name.
+const EDITS_MAX: usize = 3;
+
 /// No profile of this name.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no profile \"{asked}\"; did you mean {nearest}? All: {}", names())]
+#[error("there is no profile \"{asked}\"{} All: {}", suggestion(*nearest), names())]
 pub struct UnknownProfile {
     asked: String,
-    nearest: Profile,
+    nearest: Option<&'static str>,
 }
 
 impl Profile {
@@ -109,10 +112,6 @@ impl FromStr for Profile {
             return Ok(found);
         }
         let nearest = nearest(text, Self::ALL.iter().map(|profile| profile.name()));
-        let nearest = Self::ALL
-            .into_iter()
-            .find(|profile| Some(profile.name()) == nearest)
-            .unwrap_or(Self::Wan10g);
         Err(UnknownProfile { asked: text.to_owned(), nearest })
     }
 }
@@ -121,13 +120,22 @@ fn names() -> String {
     Profile::ALL.map(Profile::name).join(", ")
 }
 
-/// The name that begins as `asked` does, or the one with the fewest edits from it.
+/// The name that begins as `asked` does, or the other way round; else the one with the fewest edits from it,
+/// if those are few.
 pub(crate) fn nearest<'a>(asked: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // What is compared is bounded, whatever was typed.
-    let asked: Vec<char> = asked.to_lowercase().chars().take(64).collect();
+    let asked: String = asked.to_lowercase().chars().take(64).collect();
+    let letters: Vec<char> = asked.chars().collect();
     let begins =
-        |name: &str| name.chars().zip(&asked).filter(|(a, b)| a == *b).count() == asked.len();
-    names.min_by_key(|name| (!begins(name), edits(&asked, name)))
+        |name: &str| !asked.is_empty() && (name.starts_with(&asked) || asked.starts_with(name));
+    let (far, edits, name) =
+        names.map(|name| (!begins(name), edits(&letters, name), name)).min()?;
+    (!far || edits <= (letters.len() / 3).clamp(1, EDITS_MAX)).then_some(name)
+}
+
+/// The end of the sentence that there is no such name.
+pub(crate) fn suggestion(nearest: Option<&str>) -> String {
+    nearest.map_or_else(|| ".".to_owned(), |name| format!("; did you mean {name}?"))
 }
 
 /// Levenshtein's distance, one row at a time.
@@ -168,6 +176,14 @@ mod tests {
         ] {
             let told = asked.parse::<Profile>().unwrap_err().to_string();
             assert!(told.contains(&format!("did you mean {nearest}?")), "{asked}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_like_no_name_is_answered_with_all_of_them_and_no_guess() {
+        for asked in ["", "x", "nope", "somethingelse"] {
+            let told = asked.parse::<Profile>().unwrap_err().to_string();
+            assert!(!told.contains("did you mean") && told.contains("wan-10g"), "{told}");
         }
     }
 

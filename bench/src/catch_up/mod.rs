@@ -127,7 +127,7 @@ pub enum CatchUpError {
 /// When a path is impossible: before anything is measured.
 pub fn run(options: &Options, session: &Session) -> Result<(), CatchUpError> {
     for path in &options.paths {
-        path.check()?;
+        path.check_carries()?;
         path.rate_bits.ok_or(CatchUpError::NoRate)?;
     }
     check_room(options)?;
@@ -164,6 +164,11 @@ fn check_room(options: &Options) -> Result<(), CatchUpError> {
     }
     let directory = options.directory.clone();
     Err(CatchUpError::Room { directory, free: free / 1_000_000, needed: needed / 1_000_000 })
+}
+
+/// What TCP carries over a link, in bytes a second.
+pub(crate) fn payload_rate(rate_bits: u64, mtu: u32) -> f64 {
+    limit::payload_rate(rate_bits, mtu)
 }
 
 /// More than a link carries in that time.

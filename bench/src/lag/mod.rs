@@ -12,8 +12,10 @@ mod longhaul;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::catch_up::payload_rate;
 use crate::ground::GroundSetup;
-use crate::load::Workload;
+use crate::load::{Generator, Workload};
+use crate::node::check_room;
 use crate::peers::{Cache, Jars, PeerError};
 use crate::run::{Session, Subject, SubjectError};
 use crate::wan::{WanError, WanPath};
@@ -70,6 +72,17 @@ pub enum LagError {
          --record-size"
     )]
     Load(u64, usize),
+    /// The path does not carry the load.
+    #[error(
+        "the load is {load:.1} MB/s with the batches' own bytes, and the path carries {most:.1} MB/s; lower --load, or raise \
+         --rate"
+    )]
+    Carries {
+        /// In MB of 10^6 bytes a second.
+        load: f64,
+        /// At full speed.
+        most: f64,
+    },
     /// No such path.
     #[error(transparent)]
     Path(#[from] WanError),
@@ -84,6 +97,7 @@ pub enum LagError {
 /// When the load makes no sense.
 pub fn run(options: &Options, session: &Session) -> Result<(), LagError> {
     let workload = workload(options)?;
+    check(options, &workload)?;
     // Opened to learn now, and not in each row, that there can be none.
     if let GroundSetup::Path(path) = &options.ground {
         drop(WanPath::open(path)?);
@@ -119,6 +133,25 @@ pub fn run(options: &Options, session: &Session) -> Result<(), LagError> {
     Ok(())
 }
 
+/// Refuses what cannot come to a good end, before anything is measured.
+fn check(options: &Options, workload: &Workload) -> Result<(), LagError> {
+    let generator = Generator::new(workload.clone());
+    if let GroundSetup::Path(path) = &options.ground {
+        path.check_carries()?;
+        let interval_ns = workload.batch_interval_ns.unwrap_or(1) as f64;
+        let batches = f64::from(workload.partitions) / interval_ns * 1e9;
+        let load = generator.batch_bytes() as f64 * batches;
+        let most = path.rate_bits.map_or(f64::INFINITY, |rate| payload_rate(rate, path.mtu));
+        if load > most {
+            return Err(LagError::Carries { load: load / 1e6, most: most / 1e6 });
+        }
+    }
+    // A real broker has the records too, and MirrorMaker 2 writes them to a third place.
+    let copies = 1 + u64::from(options.with_kafka) + 2 * u64::from(options.with_mirror_maker);
+    Ok(check_room(&options.directory, generator.total_bytes().saturating_mul(copies))
+        .map_err(PeerError::from)?)
+}
+
 /// The schedule of a load.
 fn workload(options: &Options) -> Result<Workload, LagError> {
     let partitions = f64::from(options.partitions.max(1));
@@ -146,6 +179,7 @@ fn workload(options: &Options) -> Result<Workload, LagError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wan::PathSettings;
 
     fn options(load_bytes: u64, partitions: u32, value_bytes: usize) -> Options {
         Options {
@@ -179,5 +213,23 @@ mod tests {
             assert!(batch <= BATCH_BYTES_MAX as f64 || workload.batch_records == 1);
         }
         assert!(workload(&options(99, 1, 100)).unwrap_err().to_string().contains("--load"));
+    }
+
+    #[test]
+    fn a_load_that_the_path_does_not_carry_is_refused() {
+        let path = PathSettings { rate_bits: Some(1_000_000_000), ..PathSettings::default() };
+        let checked = |load| {
+            let options = Options {
+                ground: GroundSetup::Path(Box::new(path.clone())),
+                directory: std::env::temp_dir(),
+                ..options(load, 4, 1024)
+            };
+            check(&options, &workload(&options).unwrap())
+        };
+        // 125 MB/s of packets, of which headers and the batches' own bytes are a part.
+        let error = checked(124_000_000).unwrap_err();
+        assert!(matches!(error, LagError::Carries { .. }), "{error}");
+        assert!(error.to_string().contains("lower --load"), "{error}");
+        assert!(!matches!(checked(100_000_000), Err(LagError::Carries { .. })));
     }
 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::source::{Source, SourceKind};
 use super::subjects::{KcatReads, LonghaulMirrors, MirrorMakerCopies};
-use super::{Cache, ClassPath, PeerError};
+use super::{Cache, ClassPath, Jars, PeerError};
+use crate::node::check_room;
 use crate::run::{Session, Subject};
 
 /// What to measure.
@@ -37,36 +38,25 @@ pub const QUESTION: &str = "What does it cost to copy one topic: MirrorMaker 2 a
 /// # Errors
 /// When it cannot begin: no Java, no Maven, no room.
 pub fn run(options: &Options, session: &Session) -> Result<(), PeerError> {
-    let kafka = (options.with_kafka || options.with_mirror_maker)
-        .then(|| options.cache.kafka(session))
-        .transpose()?;
-    let mirror_maker =
-        options.with_mirror_maker.then(|| options.cache.mirror_maker(session)).transpose()?;
+    // In one mirror at a time, and at a real source.
+    let copies = 1 + u64::from(options.with_kafka || options.with_mirror_maker);
+    check_room(&options.directory, options.size_bytes.saturating_mul(copies))?;
+    let jars = Jars::fetch(&options.cache, options.with_kafka, options.with_mirror_maker, session)?;
     let kcat = super::kcat_is_there();
     if let Err(error) = &kcat {
         session.leave_out(format!("kcat: {error}"));
     }
-    let (kind, compressions) = match &kafka {
+    let (kind, compressions) = match &jars.kafka {
         Some(class_path) => (SourceKind::Kafka(class_path.clone()), &["none", "zstd"][..]),
-        None => {
-            session.leave_out("a real broker's topic, also compressed: give --with-kafka");
-            (SourceKind::Synthetic(options.program.clone()), &["none"][..])
-        }
+        None => (SourceKind::Synthetic(options.program.clone()), &["none"][..]),
     };
-    if mirror_maker.is_none() {
-        session.leave_out("MirrorMaker 2: give --with-mm2");
-    }
     for compression in compressions {
         for partitions in &options.partitions {
             if session.stopped() {
                 return Ok(());
             }
-            let case = OneTopic {
-                options,
-                kind: &kind,
-                mirror_maker: kafka.as_ref().zip(mirror_maker.as_ref()),
-                kcat: kcat.is_ok(),
-            };
+            let case =
+                OneTopic { options, kind: &kind, mirror_maker: jars.both(), kcat: kcat.is_ok() };
             match case.measure(*partitions, compression, session) {
                 Err(PeerError::Interrupted) => return Ok(()),
                 other => other?,

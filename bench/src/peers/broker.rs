@@ -105,6 +105,7 @@ impl Broker {
     /// # Errors
     /// When there is no room, or the broker does not come up.
     pub fn start(setup: BrokerSetup, session: &Session) -> Result<Self, PeerError> {
+        check_room(&setup.directory, setup.bytes)?;
         let folder = tempfile::Builder::new()
             .prefix("longhaul-broker-")
             .tempdir_in(&setup.directory)
@@ -112,7 +113,6 @@ impl Broker {
                 "make a folder for the broker in {}",
                 setup.directory.display()
             )))?;
-        check_room(folder.path(), setup.bytes)?;
         let address = SocketAddr::new(setup.host, free_port()?);
         let properties = properties(&setup, address, free_port()?, &folder.path().join("data"));
         let file = folder.path().join("server.properties");

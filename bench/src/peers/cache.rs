@@ -55,11 +55,11 @@ impl Cache {
         Ok(Self { directory })
     }
 
-    /// Kafka's broker and tools.
+    /// Kafka's broker and tools. `without` is the option that asks for them.
     ///
     /// # Errors
     /// When they are not there and cannot be fetched.
-    pub fn kafka(&self, session: &Session) -> Result<ClassPath, PeerError> {
+    pub fn kafka(&self, session: &Session, without: &'static str) -> Result<ClassPath, PeerError> {
         self.provide(
             session,
             &Wanted {
@@ -67,7 +67,7 @@ impl Cache {
                 folder: format!("kafka-{KAFKA_VERSION}"),
                 artifacts: &["kafka_2.13", "kafka-tools"],
                 version: KAFKA_VERSION,
-                without: "--with-kafka",
+                without,
             },
         )
     }
@@ -179,7 +179,7 @@ mod tests {
         fs::write(folder.join(".complete"), "").unwrap();
         let session = Session::begin("test", "?", Arc::default(), |line| panic!("{line}"));
         let cache = Cache::at(Some(directory.path().to_owned())).unwrap();
-        let class_path = cache.kafka(&session).unwrap();
+        let class_path = cache.kafka(&session, "--with-kafka").unwrap();
         assert_eq!(class_path.0, format!("{}/*", folder.display()));
     }
 }

@@ -29,7 +29,8 @@ impl Jars {
         if !with_mirror_maker {
             session.leave_out("MirrorMaker 2: give --with-mm2");
         }
-        let kafka = (with_kafka || with_mirror_maker).then(|| cache.kafka(session));
+        let without = if with_kafka { "--with-kafka" } else { "--with-mm2" };
+        let kafka = (with_kafka || with_mirror_maker).then(|| cache.kafka(session, without));
         let mirror_maker = with_mirror_maker.then(|| cache.mirror_maker(session));
         Ok(Self { kafka: kafka.transpose()?, mirror_maker: mirror_maker.transpose()? })
     }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::ends::EndOffsets;
+use crate::node::check_room;
 use crate::peers::{Cache, PeerError};
 use crate::reader::Reader;
 use crate::run::{BusyWatch, Figure, Limit, LimitKind, Session, Subject, SubjectError};
@@ -22,6 +23,10 @@ pub(crate) const TOPIC: &str = "recover";
 const VALUE_BYTES: u32 = 1024;
 /// The load runs for this long before the kill.
 const UNDER_LOAD: Duration = Duration::from_secs(3);
+/// And goes on until it has come up again, which takes some seconds more: room for so many must be there.
+const LOADED_FOR: Duration = Duration::from_secs(10);
+/// Source, node and the check of each byte share the machine's memory: no load above this is ever reached.
+const LOAD_BYTES_MAX: u64 = 5_000_000_000;
 /// It has this long to serve, and then to grow.
 const BACK_MAX: Duration = Duration::from_secs(300);
 /// How often it is looked: the error of every figure.
@@ -55,7 +60,9 @@ pub struct Options {
 /// # Errors
 /// When it cannot begin.
 pub fn run(options: &Options, session: &Session) -> Result<(), PeerError> {
-    let class_path = options.with_kafka.then(|| options.cache.kafka(session)).transpose()?;
+    check(options)?;
+    let class_path =
+        options.with_kafka.then(|| options.cache.kafka(session, "--with-kafka")).transpose()?;
     if class_path.is_none() {
         session.leave_out("a real Kafka: give --with-kafka");
     }
@@ -80,6 +87,20 @@ pub fn run(options: &Options, session: &Session) -> Result<(), PeerError> {
         }
     }
     Ok(())
+}
+
+/// Refuses what no machine can do, before anything is measured.
+fn check(options: &Options) -> Result<(), PeerError> {
+    if options.load_bytes > LOAD_BYTES_MAX {
+        return Err(PeerError::Failed(format!(
+            "a load of {:.0} MB/s is more than one machine carries; lower --load to at most {} MB/s",
+            options.load_bytes as f64 / 1e6,
+            LOAD_BYTES_MAX / 1_000_000
+        )));
+    }
+    let largest = options.sizes_bytes.iter().max().copied().unwrap_or(0);
+    let loaded = options.load_bytes.saturating_mul(LOADED_FOR.as_secs());
+    Ok(check_room(&options.directory, largest.saturating_add(loaded))?)
 }
 
 /// One case.

@@ -132,7 +132,7 @@ impl BusyWatch {
             return Limit::new(LimitKind::Unknown, "no process was watched");
         };
         if self.began.elapsed() < TIME_MIN {
-            return Limit::new(LimitKind::Unknown, "too short to tell: use a larger --size");
+            return Limit::new(LimitKind::Unknown, "too short to tell: make the run longer");
         }
         let machine = self.machine_words();
         let storage_wait = self.storage_wait_share();

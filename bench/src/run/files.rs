@@ -1,11 +1,14 @@
 //! A run's files in a directory: `BENCH.json`, read back by the report.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{FORMAT, Run};
+
+/// Results of a run, and their page, are of about this size.
+const RESULTS_BYTES: usize = 1 << 20;
 
 /// Why results cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +22,24 @@ pub enum FileError {
         path: PathBuf,
         /// The system's error.
         source: io::Error,
+    },
+    /// Choose another place, or make this one usable.
+    #[error("cannot write to {directory} ({source}); make room there, or give another directory")]
+    Unusable {
+        /// The directory.
+        directory: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Wait, or choose another place.
+    #[error(
+        "another `longhaul bench {bench}` is to write its results to {directory}; wait for its end, or give another --out"
+    )]
+    Taken {
+        /// The subcommand.
+        bench: String,
+        /// The directory.
+        directory: PathBuf,
     },
     /// Not a run's file.
     #[error("{path} is not a run that `longhaul bench` wrote: {why}")]
@@ -35,22 +56,50 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileErr
     move |source| FileError::Io { doing, path, source }
 }
 
-/// Makes the directory and sees that files can be made in it.
-///
-/// # Errors
-/// When not.
-pub fn prepare(directory: &Path) -> Result<(), FileError> {
-    fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
-    check_writable(directory)
+/// A directory for a benchmark's results, which is its own until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct Place {
+    lock: PathBuf,
+    /// What holds the lock.
+    _file: File,
 }
 
-/// Sees that files can be made in a directory that is there.
+impl Place {
+    /// Makes the directory, and sees that there is room for results and that no other run of the same
+    /// benchmark will write them there too.
+    ///
+    /// # Errors
+    /// When not.
+    pub fn take(directory: &Path, bench: &str) -> Result<Self, FileError> {
+        fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
+        check_writable(directory)?;
+        let lock = directory.join(format!(".{bench}.lock"));
+        let file = File::create(&lock).map_err(failed("make", &lock))?;
+        match file.try_lock() {
+            // A file system without locks.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Self { lock, _file: file }),
+            Err(TryLockError::WouldBlock) => {
+                Err(FileError::Taken { bench: bench.to_owned(), directory: directory.to_owned() })
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Whoever opened it in this moment has a lock of its own that nobody else meets: no worse than none.
+        let _ = fs::remove_file(&self.lock);
+    }
+}
+
+/// Sees that files can be made in a directory that is there, and that they can be as large as results are.
 ///
 /// # Errors
 /// When not.
 pub fn check_writable(directory: &Path) -> Result<(), FileError> {
-    tempfile::tempfile_in(directory).map_err(failed("write to", directory))?;
-    Ok(())
+    let unusable = |source| FileError::Unusable { directory: directory.to_owned(), source };
+    let mut file = tempfile::tempfile_in(directory).map_err(unusable)?;
+    file.write_all(&[0; RESULTS_BYTES]).and_then(|()| file.sync_data()).map_err(unusable)
 }
 
 /// Writes the run; answers the files written. A file of an earlier run is replaced when all of the new
@@ -59,7 +108,7 @@ pub fn check_writable(directory: &Path) -> Result<(), FileError> {
 /// # Errors
 /// When a file cannot be written.
 pub fn write(directory: &Path, run: &Run) -> Result<Vec<PathBuf>, FileError> {
-    prepare(directory)?;
+    fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
     let path = directory.join(format!("{}.json", run.bench));
     let text = serde_json::to_vec_pretty(run)
         .map_err(|error| failed("write", &path)(io::Error::other(error)))?;
@@ -85,7 +134,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         .permissions(fs::Permissions::from_mode(0o644))
         .tempfile_in(directory)
         .map_err(failed("write", path))?;
-    io::Write::write_all(&mut file, bytes).map_err(failed("write", path))?;
+    file.write_all(bytes).map_err(failed("write", path))?;
     file.persist(path).map_err(|error| failed("write", path)(error.error))?;
     Ok(())
 }
@@ -113,6 +162,21 @@ mod tests {
 
     use super::*;
     use crate::run::Session;
+
+    #[test]
+    fn a_place_is_one_runs_at_a_time_and_is_left_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Place::take(directory.path(), "wan").unwrap();
+        let error = Place::take(directory.path(), "wan").unwrap_err().to_string();
+        assert!(
+            error.contains("another `longhaul bench wan`") && error.contains("--out"),
+            "{error}"
+        );
+        drop(Place::take(directory.path(), "lag").unwrap());
+        drop(place);
+        drop(Place::take(directory.path(), "wan").unwrap());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
 
     #[test]
     fn a_run_is_read_back_and_others_are_refused() {

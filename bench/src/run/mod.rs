@@ -19,7 +19,7 @@ pub use busy::{BusyThread, BusyWatch};
 pub(crate) use cost::TICKS_PER_SECOND;
 pub use cost::{CostWatch, ProcessCost};
 pub(crate) use files::free_bytes;
-pub use files::{FileError, check_writable, prepare, read, replace, write};
+pub use files::{FileError, Place, check_writable, read, replace, write};
 pub use machine::Machine;
 pub use series::{NamedHistogram, Series};
 pub use session::{Session, Subject, SubjectError};

@@ -5,7 +5,7 @@
 
 mod node;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use node::Numbers;
 
 use crate::load::{Generator, SourceOptions, SourceProcess, Workload, compare_copy};
-use crate::node::{MakeCommand, NodeProcess, NodeSetup};
+use crate::node::{MakeCommand, NodeProcess, NodeSetup, check_room};
 use crate::run::{
     BusyWatch, CostWatch, Figure, Limit, ProcessCost, Sample, Session, Subject, SubjectError,
 };
@@ -56,10 +56,16 @@ pub struct Options {
 }
 
 /// Measures; the session gets a case for each number of partitions.
-pub fn run(options: &Options, session: &Session) {
+///
+/// # Errors
+/// When there is no room for the most partitions.
+pub fn run(options: &Options, session: &Session) -> Result<(), SubjectError> {
+    let most = options.partitions.iter().max().copied().unwrap_or(0);
+    check_files(&options.directory, most)?;
+    check_room(&options.directory, bytes(most))?;
     for &partitions in &options.partitions {
         if session.stopped() {
-            return;
+            break;
         }
         let name = format!(
             "{partitions} partitions of one record; then {} records/s over all of them",
@@ -68,6 +74,28 @@ pub fn run(options: &Options, session: &Session) {
         let mut subjects: [Box<dyn Subject + '_>; 1] = [Box::new(Many { options, partitions })];
         session.case(&name, &mut subjects, options.repeats);
     }
+    Ok(())
+}
+
+/// Room that so many partitions take.
+fn bytes(partitions: u32) -> u64 {
+    u64::from(partitions) * BYTES_PER_PARTITION
+}
+
+/// A full disk is not only a matter of bytes.
+fn check_files(directory: &Path, partitions: u32) -> Result<(), SubjectError> {
+    let room = rustix::fs::statvfs(directory)
+        .map_err(|error| SubjectError::failed(&format!("use {}", directory.display()), error))?;
+    let needed = u64::from(partitions) * FILES_PER_PARTITION;
+    // File systems without a fixed number of files say 0 of 0.
+    if room.f_files == 0 || room.f_favail >= needed {
+        return Ok(());
+    }
+    let (place, free) = (directory.display(), room.f_favail);
+    Err(SubjectError::Failed(format!(
+        "{place} has room for {free} more files, {needed} are needed: give --directory on another file system, or \
+         fewer --partitions"
+    )))
 }
 
 struct Many<'a> {
@@ -85,16 +113,12 @@ impl Subject for Many<'_> {
     }
 
     fn measure(&mut self, session: &Session, _: u32) -> Result<Sample, SubjectError> {
-        self.check_files()?;
         let generator = Generator::new(self.workload());
         let mut source = self.start_source()?;
         let mut node = NodeProcess::start(NodeSetup {
             directory: self.options.directory.clone(),
             make_command: limited(),
-            ..NodeSetup::new(
-                &self.options.program,
-                u64::from(self.partitions) * BYTES_PER_PARTITION,
-            )
+            ..NodeSetup::new(&self.options.program, bytes(self.partitions))
         })?;
         let empty = Numbers::of(node.pid())?;
 
@@ -183,24 +207,6 @@ impl Many<'_> {
         };
         let make: MakeCommand = Arc::new(|program| Command::new(program));
         Ok(SourceProcess::start(&*make, &self.options.program, &options)?)
-    }
-
-    /// A full disk is not only a matter of bytes.
-    fn check_files(&self) -> Result<(), SubjectError> {
-        let directory = &self.options.directory;
-        let room = rustix::fs::statvfs(directory).map_err(|error| {
-            SubjectError::failed(&format!("use {}", directory.display()), error)
-        })?;
-        let needed = u64::from(self.partitions) * FILES_PER_PARTITION;
-        // File systems without a fixed number of files say 0 of 0.
-        if room.f_files == 0 || room.f_favail >= needed {
-            return Ok(());
-        }
-        let (place, free) = (directory.display(), room.f_favail);
-        Err(SubjectError::Failed(format!(
-            "{place} has room for {free} more files, {needed} are needed: give --directory on another file system, or \
-             fewer --partitions"
-        )))
     }
 
     /// Waits until every partition is mirrored and holds its first record. Asking costs the node something,

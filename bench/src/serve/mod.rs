@@ -64,7 +64,7 @@ enum PageCache {
 /// When it cannot begin: no Java, no Maven, no room.
 pub fn run(options: &Options, session: &Session) -> Result<(), PeerError> {
     let kind = if options.with_kafka {
-        SourceKind::Kafka(options.cache.kafka(session)?)
+        SourceKind::Kafka(options.cache.kafka(session, "--with-kafka")?)
     } else {
         session.leave_out("a real Kafka that holds the same topic: give --with-kafka");
         SourceKind::Synthetic(options.program.clone())

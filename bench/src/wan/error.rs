@@ -17,7 +17,7 @@ pub enum WanError {
     /// Get the TUN device.
     #[error(
         "/dev/net/tun cannot be used ({0}); load the kernel's tun module (modprobe tun), give a container the device \
-         (--device /dev/net/tun), and without root have it readable and writable by all (mode 0666)"
+         itself (--device /dev/net/tun), and without root have it readable and writable by all (mode 0666)"
     )]
     Tun(#[source] io::Error),
     /// Ask for another congestion control.
@@ -75,9 +75,17 @@ impl WanError {
 
     pub(super) fn from_tun(error: io::Error) -> Self {
         match error.raw_os_error() {
-            Some(libc::ENOENT | libc::EACCES | libc::EPERM | libc::ENODEV | libc::ENXIO) => {
-                Self::Tun(error)
-            }
+            // The last three: something else lies in its place.
+            Some(
+                libc::ENOENT
+                | libc::EACCES
+                | libc::EPERM
+                | libc::ENODEV
+                | libc::ENXIO
+                | libc::ENOTTY
+                | libc::EISDIR
+                | libc::ENOTDIR,
+            ) => Self::Tun(error),
             _ => Self::System { what: "make a TUN device", error },
         }
     }

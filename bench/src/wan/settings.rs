@@ -210,6 +210,20 @@ impl PathSettings {
         }
         Ok(())
     }
+
+    /// The same for a path that something is to be measured over.
+    pub fn check_carries(&self) -> Result<(), WanError> {
+        self.check()?;
+        let all = |loss| matches!(loss, Loss::Random { share } if share >= 1.0);
+        if !self.down && !all(self.loss) && !all(self.return_loss) {
+            return Ok(());
+        }
+        Err(WanError::Settings(
+            "nothing comes through a path that is down or loses every packet; lower --loss (or --return-loss), and \
+             leave --down out"
+                .to_owned(),
+        ))
+    }
 }
 
 impl Loss {
@@ -329,6 +343,23 @@ mod tests {
             spoil(&mut path);
             let message = path.check().unwrap_err().to_string();
             assert!(message.contains(word), "{word}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_path_through_which_nothing_comes_is_a_path_but_not_one_to_measure() {
+        let all = Loss::Random { share: 1.0 };
+        let spoils: [fn(&mut PathSettings, Loss); 3] = [
+            |path, all| path.loss = all,
+            |path, all| path.return_loss = all,
+            |path, _| path.down = true,
+        ];
+        for spoil in spoils {
+            let mut path = PathSettings::default();
+            assert!(path.check_carries().is_ok());
+            spoil(&mut path, all);
+            assert!(path.check().is_ok());
+            assert!(path.check_carries().unwrap_err().to_string().contains("lower --loss"));
         }
     }
 }

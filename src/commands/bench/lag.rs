@@ -29,7 +29,7 @@ pub(crate) struct Lag {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     load: Option<u64>,
     /// No path: source and mirror on the loopback interface; needs --load
-    #[arg(long, requires = "load", conflicts_with_all = ["rtt", "rate", "loss"])]
+    #[arg(long, requires = "load", conflicts_with = "PathArguments")]
     loopback: bool,
     /// Partitions of the topic
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -58,7 +58,7 @@ impl Lag {
     /// Measures.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let mut path = PathSettings { rate_bits: Some(RATE_BITS), ..PathSettings::default() };
-        self.path.apply(&mut path);
+        self.path.apply(&mut path)?;
         let half_the_link = path.rate_bits.map(|rate| rate / 8 / 2);
         let load_bytes =
             self.load.or(half_the_link).context("a path without a rate needs --load")?;

@@ -1,5 +1,6 @@
 //! What all benchmarks have in common: how often, where the results go, and how Ctrl-C ends them.
 
+use std::cell::OnceCell;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use bench::run::{Run, Session};
+use bench::run::{Place, Run, Session};
 use clap::Args;
 
 use crate::commands::complain;
@@ -24,14 +25,17 @@ pub(crate) struct Output {
     /// Also write the results to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// That directory, once the benchmark has begun.
+    #[arg(skip)]
+    place: OnceCell<Place>,
 }
 
 impl Output {
-    /// Begins a benchmark that Ctrl-C ends with what was measured until then. The directory is made now:
+    /// Begins a benchmark that Ctrl-C ends with what was measured until then. The directory is taken now:
     /// hours of measuring are not to end at a path that cannot be written.
     pub(crate) fn begin(&self, bench: &str, question: &str) -> anyhow::Result<Session> {
         if let Some(directory) = &self.out {
-            bench::run::prepare(directory)?;
+            let _ = self.place.set(Place::take(directory, bench)?);
         }
         let stop = Arc::new(AtomicBool::new(false));
         controlplane::signals::set_on_signal(stop.clone()).context("cannot listen for signals")?;

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::bail;
 use bench::wan::{BackendChoice, Loss, PathSettings, Queue, Reorder};
 use clap::{Args, ValueEnum};
 
@@ -63,7 +64,7 @@ pub(crate) struct PathArguments {
 
 impl PathArguments {
     /// Puts what is given into the settings. Whether they make a path is for the emulator to say.
-    pub(crate) fn apply(&self, path: &mut PathSettings) {
+    pub(crate) fn apply(&self, path: &mut PathSettings) -> anyhow::Result<()> {
         let set = |value: &mut Duration, given: Option<Duration>| *value = given.unwrap_or(*value);
         set(&mut path.delay, self.rtt.map(|rtt| rtt / 2));
         set(&mut path.jitter, self.jitter);
@@ -74,6 +75,9 @@ impl PathArguments {
             path.queue = queue;
         }
         path.loss = self.loss(path.loss);
+        if self.burst.is_some() && path.loss == Loss::None {
+            bail!("--burst says how packets are lost, and none are; give --loss with it");
+        }
         if let Some(share) = self.return_loss {
             path.return_loss = if share == 0.0 { Loss::None } else { Loss::Random { share } };
         }
@@ -93,6 +97,7 @@ impl PathArguments {
             };
         }
         path.down = (path.down || self.down) && !self.up;
+        Ok(())
     }
 
     fn loss(&self, before: Loss) -> Loss {
@@ -178,9 +183,25 @@ mod tests {
         path: PathArguments,
     }
 
-    fn apply(path: &mut PathSettings, words: &str) {
+    fn try_apply(path: &mut PathSettings, words: &str) -> anyhow::Result<()> {
         let words = std::iter::once("test").chain(words.split_whitespace());
-        Command::try_parse_from(words).map_err(|error| error.to_string()).unwrap().path.apply(path);
+        Command::try_parse_from(words)?.path.apply(path)
+    }
+
+    fn apply(path: &mut PathSettings, words: &str) {
+        try_apply(path, words).unwrap();
+    }
+
+    #[test]
+    fn bursts_of_nothing_are_refused() {
+        for words in ["--burst 3", "--burst 1", "--loss 0 --burst 3", "--return-loss 1% --burst 3"]
+        {
+            let error = try_apply(&mut PathSettings::default(), words).unwrap_err().to_string();
+            assert!(error.contains("give --loss"), "{words}: {error}");
+        }
+        let lossy = Loss::Random { share: 0.01 };
+        let mut path = PathSettings { loss: lossy, ..PathSettings::default() };
+        assert!(try_apply(&mut path, "--loss 0 --burst 3").is_err());
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Scale {
             directory: self.directory,
         };
         let session = self.output.begin("scale", scale::QUESTION)?;
-        scale::run(&options, &session);
+        scale::run(&options, &session)?;
         self.output.finish(&session.end())
     }
 }

@@ -1,10 +1,10 @@
 //! `longhaul bench wan-shell` and `wan-set`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,7 +38,8 @@ sides in LONGHAUL_WAN_SOURCE and LONGHAUL_WAN_DESTINATION (IPv6: with _V6 behind
 ends with this command. Needs root, or unprivileged user namespaces and a /dev/net/tun that all may use.
 
 The report at the end goes to standard error, with --json to standard output. It says whether the machine kept up; if
-not, what was measured is no result. Exit code: the command's; 128 and the signal's number if a signal ended it.")]
+not, what was measured is no result. Exit code: the command's; 128 and the signal's number if a signal ended it; 127
+if there is no such command, 126 if it cannot be run.")]
 pub(crate) struct WanShell {
     /// Where the command runs
     #[arg(long, value_enum, default_value = "source")]
@@ -94,7 +95,7 @@ impl WanShell {
     /// Runs the command to its end.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let mut settings = PathSettings::default();
-        self.path.apply(&mut settings);
+        self.path.apply(&mut settings)?;
         wan::become_root_of_own_namespace()?;
         let path = Arc::new(WanPath::open(&settings)?);
         let control = path.control(answer)?;
@@ -111,7 +112,23 @@ impl WanShell {
             wait_until_listening(&path, side.other(), port, server)?;
         }
         path.restart_counts()?;
-        let status = self.run_command(&path, side, control.socket())?;
+        let mut command = self.command(&path, side, control.socket());
+        // A shell takes no notice of SIGTERM; without a command that signal ends this program, and all with it.
+        let passes = !self.command.is_empty();
+        if passes {
+            wan::pass_signals_to(None)?;
+        }
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Ok(not_run(command.get_program(), &error)),
+        };
+        if passes {
+            wan::pass_signals_to(Some(child.id()))?;
+        }
+        let status = child.wait()?;
+        if passes {
+            wan::pass_signals_to(None)?;
+        }
         let report = path.report()?;
         if self.json {
             let mut out = io::stdout().lock();
@@ -140,12 +157,8 @@ impl WanShell {
         command.spawn().context("cannot start the command of --with")
     }
 
-    fn run_command(
-        &self,
-        path: &WanPath,
-        side: Side,
-        control: &Path,
-    ) -> anyhow::Result<ExitStatus> {
+    /// The command to run, or a shell.
+    fn command(&self, path: &WanPath, side: Side, control: &Path) -> Command {
         let shell = || {
             std::env::var_os("SHELL")
                 .filter(|shell| !shell.is_empty())
@@ -163,21 +176,7 @@ impl WanShell {
         };
         let mut command = path.command(side, &program);
         command.args(arguments).envs(environment(path, control));
-        // A shell takes no notice of SIGTERM; without a command that signal ends this program, and all with it.
-        let passes = !self.command.is_empty();
-        if passes {
-            wan::pass_signals_to(None)?;
-        }
-        let mut child =
-            command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
-        if passes {
-            wan::pass_signals_to(Some(child.id()))?;
-        }
-        let status = child.wait()?;
-        if passes {
-            wan::pass_signals_to(None)?;
-        }
-        Ok(status)
+        command
     }
 }
 
@@ -210,7 +209,7 @@ fn answer(path: &WanPath, words: Vec<String>) -> Result<String, String> {
     let request = Request::try_parse_from(&words).map_err(|error| sentence(&error))?;
     let before = path.settings();
     let mut settings = before.clone();
-    request.path.apply(&mut settings);
+    request.path.apply(&mut settings).map_err(|error| sentence(&error))?;
     if settings == before {
         return path.report().map(|report| report.to_string()).map_err(|error| sentence(&error));
     }
@@ -247,6 +246,18 @@ fn wait_until_listening(
         thread::sleep(LISTENS_POLL);
     }
     Ok(())
+}
+
+/// Says why a command cannot be run; the exit code is the one that a shell has for it.
+fn not_run(program: &OsStr, error: &io::Error) -> ExitCode {
+    let is_there = error.kind() != io::ErrorKind::NotFound;
+    let remedy = if is_there {
+        "name a program that this user may run"
+    } else {
+        "name a program by its path, or one that is in PATH"
+    };
+    complain(&format!("cannot run {}: {error}; {remedy}", program.display()));
+    ExitCode::from(if is_there { 126 } else { 127 })
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::cpus::Cpus;
 use crate::host::Host;
 use crate::path::{LANES_MAX, Path};
-use crate::profile::{Profile, nearest};
+use crate::profile::{Profile, nearest, suggestion};
 use crate::value::{Form, Wish};
 
 /// How much is lost where a knob is not as wanted.
@@ -179,16 +179,16 @@ pub struct Request {
 pub enum RequestError {
     /// No knob of this name.
     #[error(
-        "there is no knob \"{asked}\" in profile {profile}; did you mean {nearest}? \
-         `longhaul tune list {profile}` shows all"
+        "there is no knob \"{asked}\" in profile {profile}{} `longhaul tune list {profile}` shows all",
+        suggestion(*nearest)
     )]
     Knob {
         /// What was asked for.
         asked: String,
         /// In which profile.
         profile: Profile,
-        /// The one most like it.
-        nearest: String,
+        /// The one most like it, if one is.
+        nearest: Option<&'static str>,
     },
     /// No interface of this name.
     #[error("there is no network interface \"{asked}\" here; there are {there}")]
@@ -238,11 +238,10 @@ impl Request {
         let all = || ALL.iter().filter(|knob| knob.is_in(self.profile));
         for asked in &self.only {
             if !all().any(|knob| knob.name == asked) {
-                let nearest = nearest(asked, all().map(|knob| knob.name)).unwrap_or_default();
                 return Err(RequestError::Knob {
                     asked: asked.clone(),
                     profile: self.profile,
-                    nearest: nearest.to_owned(),
+                    nearest: nearest(asked, all().map(|knob| knob.name)),
                 });
             }
         }

@@ -432,6 +432,7 @@ fn requests_that_the_host_cannot_have_are_refused_with_what_there_is() {
         (refused(&|asked| asked.path.lanes = 0), ["0 lanes", "1 to 4096"]),
         (refused(&|asked| asked.only = vec!["tcp_rmen".to_owned()]), ["tcp_rmen", "tcp_rmem"]),
         (refused(&|asked| asked.only = vec!["busy_pol".to_owned()]), ["busy_pol", "wan-10g"]),
+        (refused(&|asked| asked.only = vec!["nope".to_owned()]), ["wan-10g. `", "list wan-10g"]),
     ] {
         for needle in needles {
             assert!(told.contains(needle), "{needle:?} not in {told:?}");
