@@ -87,28 +87,41 @@ impl<'a> Case<'a> {
         Ok(SourceProcess::start(&*ground.source_command(), &self.options.program, &options)?)
     }
 
-    /// Waits until `first` knows when the first record left the source.
+    /// Waits until `first` knows when the first record left the source, or came; `None` when a minute was not enough.
     pub(super) fn wait_for_first(
         &self,
         session: &Session,
         mut first: impl FnMut() -> Result<Option<u64>, SubjectError>,
-    ) -> Result<u64, SubjectError> {
+    ) -> Result<Option<u64>, SubjectError> {
         let deadline = Instant::now() + BEGIN_MAX;
         loop {
             if session.stopped() {
                 return Err(SubjectError::Interrupted);
             }
-            if let Some(first_ns) = first()? {
+            let first_ns = first()?;
+            if first_ns.is_some() || Instant::now() > deadline {
                 return Ok(first_ns);
-            }
-            if Instant::now() > deadline {
-                let seconds = BEGIN_MAX.as_secs();
-                return Err(SubjectError::Failed(format!(
-                    "not a record came within {seconds} s; is the path's loss too high?"
-                )));
             }
             std::thread::sleep(NOTE);
         }
+    }
+
+    /// Waits for the first record to leave the synthetic source. The time is on the clock that processes share.
+    pub(super) fn wait_for_source(
+        &self,
+        session: &Session,
+        source: &mut SourceProcess,
+    ) -> Result<u64, SubjectError> {
+        let first_ns = self.wait_for_first(session, || {
+            let SourceReport { connections, .. } = source.report()?;
+            Ok(connections.iter().filter_map(|connection| connection.first_record_ns).min())
+        })?;
+        first_ns.ok_or_else(|| {
+            SubjectError::Failed(format!(
+                "not a record came within {} s; is the path's loss too high?",
+                BEGIN_MAX.as_secs()
+            ))
+        })
     }
 
     /// Notes what `arrived` says, a time and bytes, until the time is over or all is there.
@@ -180,10 +193,4 @@ impl Spent {
     pub(super) fn begin(processes: &[(&str, u32)]) -> Self {
         Self { costs: CostWatch::start(processes), busy: BusyWatch::start(processes) }
     }
-}
-
-/// When the first record left the source, on the clock that processes share.
-pub(super) fn first_record_ns(source: &mut SourceProcess) -> Result<Option<u64>, SubjectError> {
-    let SourceReport { connections, .. } = source.report()?;
-    Ok(connections.iter().filter_map(|connection| connection.first_record_ns).min())
 }

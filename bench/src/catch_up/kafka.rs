@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::TOPIC;
 use super::case::{Case, PATH, Spent};
-use super::limit::Flows;
+use super::limit::{Buffer, Flows};
 use super::progress::Progress;
 use crate::clock::monotonic_ns;
 use crate::ends::EndOffsets;
@@ -103,7 +103,9 @@ impl KafkaSource {
         (records as f64 / self.records as f64 * self.bytes as f64) as u64
     }
 
-    /// Watches a copy of the topic, whose name there is `topic`; counts what `processes` spend.
+    /// Watches a copy of the topic, whose name there is `topic`; counts what `processes` spend. The time begins with the
+    /// first records, which are not counted: who copies in large steps did not copy the first one in no time. When
+    /// none come for a minute it begins all the same: that too is a result.
     fn watch(
         &self,
         case: &Case<'_>,
@@ -111,38 +113,62 @@ impl KafkaSource {
         copy: (std::net::SocketAddr, &str),
         processes: &[(&str, u32)],
         mut alive: impl FnMut() -> Result<(), SubjectError>,
-    ) -> Result<(Progress, Spent), SubjectError> {
+    ) -> Result<Watched, SubjectError> {
         let (address, topic) = copy;
         let lost = |error| SubjectError::failed("ask how far the copy is", error);
         let stream = self.ground.connect(address)?;
         let mut ends = EndOffsets::new(stream, topic, case.partitions).map_err(lost)?;
-        let mut arrived = || {
+        let mut arrived = || -> Result<(u64, u64), SubjectError> {
             alive()?;
             let records: i64 = ends.read().map_err(lost)?.iter().sum();
             Ok((monotonic_ns(), self.bytes_of(records)))
         };
-        // The last time when nothing had come yet.
-        let mut nothing_ns = monotonic_ns();
+        let mut before = 0;
         let first_ns = case.wait_for_first(session, || {
             let (at_ns, bytes) = arrived()?;
-            let before =
-                if bytes > 0 { nothing_ns } else { std::mem::replace(&mut nothing_ns, at_ns) };
-            Ok((bytes > 0).then_some(before))
+            before = bytes;
+            Ok((bytes > 0).then_some(at_ns))
         })?;
         let spent = Spent::begin(processes);
-        Ok((case.follow(session, first_ns, self.bytes, arrived)?, spent))
+        let carried = self.carried()?;
+        let first_ns = first_ns.unwrap_or_else(monotonic_ns);
+        let progress = case.follow(session, first_ns, self.bytes.saturating_sub(before), || {
+            let (at_ns, bytes) = arrived()?;
+            Ok((at_ns, bytes.saturating_sub(before)))
+        })?;
+        let seconds = progress.time().as_secs_f64();
+        let path_rate = self.carried()?.saturating_sub(carried) as f64 / seconds.max(1e-9);
+        Ok(Watched { progress, spent, path_rate })
     }
 
-    /// Of the node. Of MirrorMaker 2 most connections are idle, and how many is not known.
-    fn flows(&self, case: &Case<'_>) -> Result<Flows, SubjectError> {
-        let count = self.connections()?;
-        let limited = case.source.send_buffer_bytes().map(|bytes| (bytes, case.path.round_trip()));
-        Ok(Flows::Counted(count, limited))
+    /// Bytes that the path carried to the mirror's side.
+    fn carried(&self) -> Result<u64, SubjectError> {
+        let report = self.ground.report()?;
+        Ok(report.map_or(0, |report| report.source_to_destination.counts.bytes))
+    }
+
+    /// The connections of a copy, and the broker's send buffer if it is limited.
+    fn flows(&self, case: &Case<'_>, count: u32, rate: f64) -> Flows {
+        let buffer = case.source.send_buffer_bytes().map(|bytes| Buffer {
+            by: LimitKind::SendBuffer,
+            bytes,
+            round_trip: case.path.round_trip(),
+            rate,
+        });
+        Flows::Counted(count, buffer)
     }
 
     fn connections(&self) -> Result<u32, SubjectError> {
         self.ground.connections_to(self.broker.address())
     }
+}
+
+/// What was seen of a copy.
+struct Watched {
+    progress: Progress,
+    spent: Spent,
+    /// Bytes a second that the path carried to it, of whatever kind.
+    path_rate: f64,
 }
 
 /// The node.
@@ -174,10 +200,14 @@ impl Subject for LonghaulMirrors<'_> {
         node.mirror("catch-up", &source.broker.address().to_string(), TOPIC, "")?;
         let copy = (node.address(), TOPIC);
         let alive = || Ok(node.check_running()?);
-        let (progress, spent) = source.watch(case, session, copy, &watched, alive)?;
+        let seen = source.watch(case, session, copy, &watched, alive)?;
+        if seen.progress.bytes() == 0 {
+            return Err(SubjectError::Failed("the node mirrored nothing".to_owned()));
+        }
         let bounds = [(NODE, LimitKind::Cpu), (BROKER, LimitKind::Source), (PATH, LimitKind::Cpu)];
-        let flows = source.flows(case)?;
-        let mut sample = case.sample(&bounds, &progress, &spent, &flows, &source.ground)?;
+        let flows = source.flows(case, source.connections()?, seen.progress.plateau());
+        let mut sample =
+            case.sample(&bounds, &seen.progress, &seen.spent, &flows, &source.ground)?;
         node.add_histograms(session, &mut sample);
         node.stop()?;
         let compared =
@@ -232,14 +262,22 @@ impl Subject for MirrorMakerCopies<'_> {
         ];
         let alive = || Ok(copying.check_running()?);
         let copy = (destination.address(), topic.as_str());
-        let (progress, spent) = source.watch(case, session, copy, &watched, alive)?;
+        let seen = source.watch(case, session, copy, &watched, alive)?;
         let bounds = [
             (MIRROR_MAKER, LimitKind::Cpu),
             (DESTINATION, LimitKind::Consumer),
             (BROKER, LimitKind::Source),
             (PATH, LimitKind::Cpu),
         ];
-        let flows = Flows::Counted(source.connections()?, None);
-        case.sample(&bounds, &progress, &spent, &flows, &source.ground)
+        // Each task reads over one connection, however many others there are.
+        let tasks = copying.tasks();
+        let flows = match copying.receive_buffer_bytes() {
+            Some(bytes) => {
+                let (by, round_trip) = (LimitKind::Window, case.path.round_trip());
+                Flows::Counted(tasks, Some(Buffer { by, bytes, round_trip, rate: seen.path_rate }))
+            }
+            None => source.flows(case, tasks, seen.path_rate),
+        };
+        case.sample(&bounds, &seen.progress, &seen.spent, &flows, &source.ground)
     }
 }

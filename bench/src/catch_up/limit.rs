@@ -19,8 +19,8 @@ const UNSENT_MIN: f64 = 0.5;
 const RESENT_MIN: f64 = 1e-5;
 /// A connection that carried less than this share of the bytes is none of the flows.
 const FLOW_SHARE_MIN: f64 = 0.01;
-/// With this multiple of the send buffer under way in each connection, the buffer is what bounds it: the kernel doubles
-/// what is asked for, part of that is for its own structures, and not every connection is always in use.
+/// With this multiple of a buffer under way in each connection, the buffer is what bounds it: not every connection is
+/// always in use.
 const BUFFER_FULL: std::ops::Range<f64> = 0.25..3.0;
 /// IPv4 and TCP header, with the timestamps that Linux sends.
 const HEADER_BYTES: f64 = 52.0;
@@ -45,9 +45,20 @@ pub(super) struct Evidence<'a> {
 pub(super) enum Flows {
     /// The source's own report of them, and when it was made.
     Reported(Vec<ConnectionReport>, u64),
-    /// A real broker's connections from the mirror, counted; and, when its send buffer is limited, the bytes of
-    /// that and the round trip.
-    Counted(u32, Option<(usize, Duration)>),
+    /// Connections to a real broker, counted, and the buffer that holds each of them back, if one may.
+    Counted(u32, Option<Buffer>),
+}
+
+/// A buffer of a fixed size at one end of each connection: no more than it holds is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffer {
+    /// [`LimitKind::SendBuffer`] of the source, or the reader's [`LimitKind::Window`].
+    pub(super) by: LimitKind,
+    /// What was asked for; the kernel doubles it, and takes about half of that for its own structures.
+    pub(super) bytes: usize,
+    pub(super) round_trip: Duration,
+    /// What came over all connections, in bytes a second.
+    pub(super) rate: f64,
 }
 
 impl Flows {
@@ -103,8 +114,8 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Limit {
     if let Some(thread) = &evidence.thread {
         return thread.clone();
     }
-    let held_back = evidence.flows.send_buffer(evidence.plateau);
-    if held_back.by == LimitKind::SendBuffer {
+    let held_back = evidence.flows.buffer();
+    if held_back.by != LimitKind::Unknown {
         return held_back;
     }
     let machine = &evidence.machine;
@@ -122,9 +133,9 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Limit {
 }
 
 impl Flows {
-    /// Whether the source's send buffer held them back at that rate: by the kernel's count, or, of a real broker,
-    /// because each connection has about as much under way as the buffer holds.
-    fn send_buffer(&self, plateau: f64) -> Limit {
+    /// Whether a buffer held them back: by the kernel's count, or, of a real broker, because each connection has about
+    /// as much under way as the buffer holds.
+    fn buffer(&self) -> Limit {
         match self {
             Self::Reported(flows, at_ns) => {
                 let waits = Waits::of(flows, *at_ns);
@@ -136,22 +147,23 @@ impl Flows {
             Self::Counted(count, None) => {
                 Limit::new(LimitKind::Unknown, format!("{count} connections to a real broker"))
             }
-            Self::Counted(count, Some((buffer, round_trip))) => {
-                let under_way =
-                    plateau * round_trip.as_secs_f64() / f64::from(*count).max(1.0) / 1e3;
-                let words = format!(
-                    "{count} connections to a real broker, each with {under_way:.0} kB under way; its send buffer is \
-                     {:.0} kB, which the kernel doubles",
-                    *buffer as f64 / 1e3
-                );
-                let by = if BUFFER_FULL.contains(&(under_way * 1e3 / *buffer as f64)) {
-                    LimitKind::SendBuffer
-                } else {
-                    LimitKind::Unknown
-                };
-                Limit::new(by, words)
-            }
+            Self::Counted(count, Some(buffer)) => buffer.decide(*count),
         }
+    }
+}
+
+impl Buffer {
+    fn decide(&self, connections: u32) -> Limit {
+        let bytes = self.bytes as f64;
+        let under_way = self.rate * self.round_trip.as_secs_f64() / f64::from(connections).max(1.0);
+        let whose = if self.by == LimitKind::Window { "its reader's receive" } else { "its send" };
+        let words = format!(
+            "connections to a real broker: {connections}, with {:.0} kB under way in each; {whose} buffer is {:.0} kB",
+            under_way / 1e3,
+            bytes / 1e3
+        );
+        let full = BUFFER_FULL.contains(&(under_way / bytes));
+        Limit::new(if full { self.by } else { LimitKind::Unknown }, words)
     }
 }
 
@@ -289,13 +301,17 @@ mod tests {
     }
 
     #[test]
-    fn a_real_brokers_send_buffer_shows_by_what_is_under_way() {
-        let buffer = Some((102_400, Duration::from_millis(100)));
-        let by = |count, plateau| Flows::Counted(count, buffer).send_buffer(plateau).by;
-        assert_eq!(by(1, 2.5e6), LimitKind::SendBuffer);
-        assert_eq!(by(4, 10e6), LimitKind::SendBuffer);
-        assert_eq!(by(1, 40e6), LimitKind::Unknown);
-        assert_eq!(by(4, 0.1e6), LimitKind::Unknown);
-        assert_eq!(Flows::Counted(1, None).send_buffer(2.5e6).by, LimitKind::Unknown);
+    fn a_fixed_buffer_shows_by_what_is_under_way() {
+        let by = |by, bytes, count, rate| {
+            let round_trip = Duration::from_millis(100);
+            Flows::Counted(count, Some(Buffer { by, bytes, round_trip, rate })).buffer().by
+        };
+        let (send, window) = (LimitKind::SendBuffer, LimitKind::Window);
+        assert_eq!(by(send, 102_400, 1, 2.5e6), send);
+        assert_eq!(by(send, 102_400, 4, 10e6), send);
+        assert_eq!(by(send, 102_400, 1, 40e6), LimitKind::Unknown);
+        assert_eq!(by(send, 102_400, 4, 0.1e6), LimitKind::Unknown);
+        assert_eq!(by(window, 65_536, 1, 0.65e6), window);
+        assert_eq!(Flows::Counted(1, None).buffer().by, LimitKind::Unknown);
     }
 }

@@ -1,7 +1,7 @@
 //! A node as a subject: it mirrors the synthetic source from the beginning.
 
 use super::TOPIC;
-use super::case::{Case, PATH, SOURCE, Spent, first_record_ns};
+use super::case::{Case, PATH, SOURCE, Spent};
 use super::limit::Flows;
 use crate::clock::monotonic_ns;
 use crate::ends::EndOffsets;
@@ -44,7 +44,7 @@ impl Subject for Longhaul<'_> {
 
         let batch_records = i64::from(generator.workload().batch_records);
         let batch_bytes = generator.batch_bytes() as u64;
-        let first_ns = case.wait_for_first(session, || first_record_ns(&mut source))?;
+        let first_ns = case.wait_for_source(session, &mut source)?;
         let spent = Spent::begin(&watched);
         let progress = case.follow(session, first_ns, generator.total_bytes(), || {
             node.check_running()?;

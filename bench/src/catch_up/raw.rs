@@ -1,6 +1,6 @@
 //! Raw TCP as a subject: the same source sends the same records as bare streams, and a receiver drops them.
 
-use super::case::{Case, PATH, SOURCE, Spent, first_record_ns};
+use super::case::{Case, PATH, SOURCE, Spent};
 use super::limit::Flows as FlowsSeen;
 use super::receiver::{Receiver, ReceiverOptions};
 use crate::run::{LimitKind, Sample, Session, Subject, SubjectError};
@@ -57,7 +57,7 @@ impl Subject for Raw<'_> {
             Receiver::start(&*ground.mirror_command(), &case.options.program, &options)?;
         let watched =
             [(RECEIVER, receiver.pid()), (SOURCE, source.pid()), (PATH, std::process::id())];
-        let first_ns = case.wait_for_first(session, || first_record_ns(&mut source))?;
+        let first_ns = case.wait_for_source(session, &mut source)?;
         let spent = Spent::begin(&watched);
         let progress = case.follow(session, first_ns, case.bytes(), || {
             let received = receiver.received()?;

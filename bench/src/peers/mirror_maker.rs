@@ -12,6 +12,9 @@ use super::cache::ClassPath;
 use super::foreign::Foreign;
 use crate::node::MakeCommand;
 
+/// Kafka's default for a consumer's `receive.buffer.bytes`.
+const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
+
 /// How MirrorMaker 2 is started.
 #[derive(Clone)]
 pub struct MirrorMakerSetup {
@@ -23,8 +26,8 @@ pub struct MirrorMakerSetup {
     pub destination: String,
     /// The topic to copy, as a Java pattern.
     pub topics: String,
-    /// Tuned: polls of 10,000 records, fetches of 16 MiB, batches of 1 MiB that wait 20 ms, a task a
-    /// processor. Else as it comes.
+    /// Tuned: polls of 10,000 records, fetches of 16 MiB, batches of 1 MiB that wait 20 ms, a receive buffer that the
+    /// kernel sizes, a task a processor. Else as it comes.
     pub tuned: bool,
     /// Where its folder is made, and removed at the end.
     pub directory: PathBuf,
@@ -62,6 +65,7 @@ impl MirrorMakerSetup {
 pub struct MirrorMaker {
     process: Foreign,
     source_name: String,
+    tuned: bool,
     _folder: tempfile::TempDir,
 }
 
@@ -83,13 +87,25 @@ impl MirrorMaker {
         fs::write(&file, properties(setup, &source_name, &format!("dst{run}")))
             .map_err(PeerError::io("write MirrorMaker 2's properties"))?;
         let process = launch(setup, folder.path(), &file)?;
-        Ok(Self { process, source_name, _folder: folder })
+        Ok(Self { process, source_name, tuned: setup.tuned, _folder: folder })
     }
 
     /// What the copy of `topic` is called at the destination.
     #[must_use]
     pub fn copied(&self, topic: &str) -> String {
         format!("{}.{topic}", self.source_name)
+    }
+
+    /// Tasks at most; each reads over a connection of its own.
+    #[must_use]
+    pub fn tasks(&self) -> u32 {
+        tasks(self.tuned)
+    }
+
+    /// What its consumers' connections hold at most; `None` when the kernel sizes that.
+    #[must_use]
+    pub fn receive_buffer_bytes(&self) -> Option<usize> {
+        (!self.tuned).then_some(RECEIVE_BUFFER_BYTES)
     }
 
     /// The process, for its costs.
@@ -119,6 +135,15 @@ fn launch(setup: &MirrorMakerSetup, folder: &Path, file: &Path) -> Result<Foreig
     Foreign::start("MirrorMaker 2", command, Some(folder.join("output.txt")))
 }
 
+/// As shipped it has one.
+fn tasks(tuned: bool) -> u32 {
+    if !tuned {
+        return 1;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(processors).unwrap_or(u32::MAX)
+}
+
 fn properties(setup: &MirrorMakerSetup, source: &str, destination: &str) -> String {
     let mut text = format!(
         "clusters={source},{destination}\n\
@@ -133,13 +158,32 @@ fn properties(setup: &MirrorMakerSetup, source: &str, destination: &str) -> Stri
         setup.source, setup.destination, setup.topics
     );
     if setup.tuned {
-        let tasks = std::thread::available_parallelism().map_or(1, usize::from);
+        let tasks = tasks(true);
         text.push_str(&format!(
             "tasks.max={tasks}\n{source}.consumer.max.poll.records=10000\n\
              {source}.consumer.fetch.max.bytes=16777216\n\
              {source}.consumer.max.partition.fetch.bytes=16777216\n\
+             {source}.consumer.receive.buffer.bytes=-1\n\
              {destination}.producer.batch.size=1048576\n{destination}.producer.linger.ms=20\n"
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_tuned_one_lets_the_kernel_size_its_receive_buffer() {
+        let jars = ClassPath(String::new());
+        let mut setup = MirrorMakerSetup::new(jars, "a:9092", "b:9092", "orders");
+        let shipped = properties(&setup, "src", "dst");
+        assert!(shipped.contains("src->dst.topics=orders\n"), "{shipped}");
+        assert!(!shipped.contains("buffer") && !shipped.contains("tasks.max"), "{shipped}");
+        setup.tuned = true;
+        let tuned = properties(&setup, "src", "dst");
+        assert!(tuned.contains("\nsrc.consumer.receive.buffer.bytes=-1\n"), "{tuned}");
+        assert!(tuned.contains(&format!("\ntasks.max={}\n", tasks(true))), "{tuned}");
+    }
 }
