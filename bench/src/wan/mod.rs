@@ -28,7 +28,7 @@ mod settings;
 mod sys;
 mod user;
 
-pub use control::{Control, ask};
+pub use control::{AskError, Control, ask};
 pub use error::WanError;
 pub use link::LinkCounts;
 pub use netem::{Backend, BackendChoice};

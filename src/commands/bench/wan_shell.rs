@@ -192,10 +192,7 @@ impl WanSet {
         // The words as they were given: what they mean depends on how the path is now, which it knows.
         let words: Vec<String> =
             std::env::args().skip_while(|word| word != "wan-set").skip(1).collect();
-        let answer = wan::ask(&control, &words).with_context(|| {
-            format!("nothing answers at {}; is the path still open?", control.display())
-        })?;
-        match answer {
+        match wan::ask(&control, &words)? {
             Ok(text) => writeln!(io::stdout(), "{text}")?,
             Err(sentence) => bail!(sentence),
         }
