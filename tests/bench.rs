@@ -4,41 +4,21 @@
 #![expect(clippy::expect_used, reason = "a test that meets an error has failed")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, Write};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-/// Something that takes seconds has not happened after this.
-const LIMIT: Duration = Duration::from_secs(180);
-
-/// One benchmark at a time: two would only measure each other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use testkit::bench::{
+    LIMIT, alone, assert_empty, command, living_in, names_in, run_of, said, wait_for_words,
+};
+use testkit::wait_until;
 
 /// A benchmark with a temporary folder of its own.
 fn bench(temporary: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.arg("bench").args(arguments).env("TMPDIR", temporary);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The run that a benchmark printed. Exit code 1 is for a run with an invalid sample too.
-fn run_of(output: &Output) -> Value {
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", said(output));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no run: {}", said(output)))
+    command(env!("CARGO_BIN_EXE_longhaul"), temporary, arguments)
 }
 
 /// Whether this machine lets us make a path; if not, the test says so and is over.
@@ -55,14 +35,7 @@ fn paths_are_possible() -> bool {
 
 /// Sends Ctrl-C once a sample is there; the thread reads on what the benchmark says until it ends.
 fn interrupt_after_a_sample(running: &mut Child) -> JoinHandle<usize> {
-    let mut stderr = BufReader::new(running.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    let deadline = Instant::now() + LIMIT;
-    while !line.contains("run 1 of") {
-        assert!(Instant::now() < deadline, "no sample in time");
-        line.clear();
-        stderr.read_line(&mut line).expect("a line");
-    }
+    let stderr = wait_for_words(running, "run 1 of");
     let pid = Pid::from_raw(running.id().cast_signed()).expect("a process");
     kill_process(pid, Signal::INT).expect("a signal");
     // Whoever writes to a pipe that nobody reads would end early.
@@ -83,11 +56,6 @@ fn figure(sample: &Value, name: &str) -> f64 {
     let figures = sample["figures"].as_array().expect("figures");
     let figure = figures.iter().find(|figure| figure["name"] == name);
     figure.unwrap_or_else(|| panic!("no {name} in {sample}"))["value"].as_f64().expect("a number")
-}
-
-fn assert_empty(folder: &Path) {
-    let left: Vec<_> = fs::read_dir(folder).expect("the folder").flatten().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
 }
 
 #[test]
@@ -238,6 +206,29 @@ fn something_else_in_the_place_of_the_tun_device_says_what_to_do() {
 }
 
 #[test]
+fn what_a_killed_benchmark_leaves_is_swept_by_the_next() {
+    let _alone = alone();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let foreign = temporary.path().join("longhaul-node-of-somebody-else");
+    fs::create_dir(&foreign).expect("a folder");
+    let lag = ["lag", "--loopback", "--load", "1MB", "--seconds", "1", "--warm-up", "0"];
+    let mut killed = bench(temporary.path(), &lag);
+    let mut killed = killed.args(["--repeats", "1000"]).spawn().expect("a benchmark");
+    drop(wait_for_words(&mut killed, "run 1 of"));
+    let runs = || (!living_in(temporary.path()).is_empty()).then_some(());
+    wait_until("a node of the second run", LIMIT, runs);
+    killed.kill().expect("a kill");
+    killed.wait().expect("an end");
+    let ended = || living_in(temporary.path()).is_empty().then_some(());
+    wait_until("the node to end", LIMIT, ended);
+    let left = names_in(temporary.path());
+    assert_eq!(left.len(), 2, "the node's folder is left: {left:?}");
+    let next = bench(temporary.path(), &lag).args(["--repeats", "1", "--json"]).output();
+    let _ = run_of(&next.expect("a benchmark"));
+    assert_eq!(names_in(temporary.path()), ["longhaul-node-of-somebody-else"]);
+}
+
+#[test]
 fn two_runs_do_not_write_to_the_same_place() {
     let _alone = alone();
     let temporary = tempfile::tempdir().expect("a folder");
@@ -249,11 +240,8 @@ fn two_runs_do_not_write_to_the_same_place() {
         command
     };
     let mut first = lag("1000").spawn().expect("a benchmark");
-    let deadline = Instant::now() + LIMIT;
-    while !out.path().join(".lag.lock").exists() {
-        assert!(Instant::now() < deadline, "it does not begin in time");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let lock = out.path().join(".lag.lock");
+    wait_until("the first to begin", LIMIT, || lock.exists().then_some(()));
     let second = lag("1").output().expect("it runs");
     let said = said(&second);
     assert_eq!(second.status.code(), Some(1), "{said}");
@@ -262,7 +250,7 @@ fn two_runs_do_not_write_to_the_same_place() {
     first.wait().expect("an end");
     let third = lag("1").output().expect("a benchmark");
     assert!(out.path().join("lag.json").is_file(), "{third:?}");
-    assert!(!out.path().join(".lag.lock").exists(), "a lock is left");
+    assert!(!lock.exists(), "a lock is left");
 }
 
 /// A benchmark with these arguments, run to its end; its run.

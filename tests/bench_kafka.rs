@@ -2,35 +2,18 @@
 
 #![expect(clippy::expect_used, reason = "a test that meets an error has failed")]
 
-use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use testkit::bench::{LIMIT, alone, assert_empty, command, living_in, run_of, wait_for_words};
+use testkit::wait_until;
 
-/// Something that takes seconds has not happened after this.
-const LIMIT: Duration = Duration::from_secs(120);
-
-/// One benchmark at a time: each runs several Java programs.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
+/// A benchmark with a temporary folder of its own, and the jars of the tests.
 fn bench(temporary: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.arg("bench").args(arguments).arg("--cache").arg(testkit::cache());
-    command.env("TMPDIR", temporary).stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = command(env!("CARGO_BIN_EXE_longhaul"), temporary, arguments);
+    command.arg("--cache").arg(testkit::cache());
     command
-}
-
-fn run_of(output: &Output) -> Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no run: {said}"))
 }
 
 /// Names of the rows, in order, of every case; each has samples and no failure.
@@ -48,11 +31,6 @@ fn subjects(run: &Value) -> Vec<Vec<&str>> {
             .collect()
         })
         .collect()
-}
-
-fn assert_empty(folder: &Path) {
-    let left: Vec<_> = fs::read_dir(folder).expect("the folder").flatten().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
 }
 
 #[test]
@@ -106,17 +84,6 @@ fn a_killed_broker_comes_back_too() {
     assert_empty(temporary.path());
 }
 
-/// Processes with the folder's name on their command lines.
-fn living_in(folder: &Path) -> Vec<String> {
-    let wanted = folder.to_str().expect("a path of characters");
-    let processes = fs::read_dir("/proc").expect("/proc").flatten();
-    processes
-        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
-        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
-        .filter(|line| line.contains(wanted))
-        .collect()
-}
-
 #[test]
 fn nothing_outlives_a_benchmark_that_is_killed_at_once() {
     let _alone = alone();
@@ -125,19 +92,10 @@ fn nothing_outlives_a_benchmark_that_is_killed_at_once() {
         .stdout(Stdio::null())
         .spawn()
         .expect("a benchmark");
-    let mut stderr = BufReader::new(running.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    let deadline = Instant::now() + LIMIT;
-    while !line.contains("filling") {
-        assert!(Instant::now() < deadline, "it does not fill the broker in time");
-        line.clear();
-        stderr.read_line(&mut line).expect("a line");
-    }
+    let _stderr = wait_for_words(&mut running, "filling");
     assert!(!living_in(temporary.path()).is_empty(), "the broker runs");
     running.kill().expect("a kill");
     running.wait().expect("an end");
-    while !living_in(temporary.path()).is_empty() {
-        assert!(Instant::now() < deadline, "still there: {:?}", living_in(temporary.path()));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let ended = || living_in(temporary.path()).is_empty().then_some(());
+    wait_until("everything to end", LIMIT, ended);
 }

@@ -6,6 +6,7 @@ pub mod catch_up;
 pub mod clock;
 pub mod demo;
 pub mod ends;
+mod folder;
 pub mod ground;
 pub mod lag;
 pub mod landing;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use crate::folder::Folder;
 use crate::report::node::AGED_NANOS_MIN;
 use crate::run::{NamedHistogram, Run, Sample, Session};
 
@@ -95,7 +96,7 @@ pub struct PartitionRow {
 #[derive(Debug)]
 pub struct NodeProcess {
     setup: NodeSetup,
-    folder: tempfile::TempDir,
+    folder: Folder,
     address: SocketAddr,
     process: Child,
     runs: u32,
@@ -108,13 +109,10 @@ impl NodeProcess {
     /// When there is no room, or the node does not come up.
     pub fn start(setup: NodeSetup) -> Result<Self, NodeError> {
         check_room(&setup.directory, setup.bytes)?;
-        let folder = tempfile::Builder::new()
-            .prefix("longhaul-node-")
-            .tempdir_in(&setup.directory)
-            .map_err(|error| {
-                let place = setup.directory.display();
-                NodeError::Io(format!("make a folder for the node in {place}"), error)
-            })?;
+        let folder = Folder::make(&setup.directory, "node").map_err(|error| {
+            let place = setup.directory.display();
+            NodeError::Io(format!("make a folder for the node in {place}"), error)
+        })?;
         let config = folder.path().join("node.toml");
         fs::write(&config, &setup.config)
             .map_err(|error| NodeError::Io("write the node's configuration".to_owned(), error))?;

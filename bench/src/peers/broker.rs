@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::PeerError;
 use super::cache::ClassPath;
 use super::foreign::{Foreign, pause};
+use crate::folder::Folder;
 use crate::node::{MakeCommand, check_room, free_port};
 use crate::run::Session;
 
@@ -95,7 +96,7 @@ pub struct Broker {
     setup: BrokerSetup,
     // Before the folder: what is dropped first must not write to it any more.
     process: Foreign,
-    folder: tempfile::TempDir,
+    folder: Folder,
     address: SocketAddr,
 }
 
@@ -106,13 +107,10 @@ impl Broker {
     /// When there is no room, or the broker does not come up.
     pub fn start(setup: BrokerSetup, session: &Session) -> Result<Self, PeerError> {
         check_room(&setup.directory, setup.bytes)?;
-        let folder = tempfile::Builder::new()
-            .prefix("longhaul-broker-")
-            .tempdir_in(&setup.directory)
-            .map_err(PeerError::io(format!(
-                "make a folder for the broker in {}",
-                setup.directory.display()
-            )))?;
+        let folder = Folder::make(&setup.directory, "broker").map_err(PeerError::io(format!(
+            "make a folder for the broker in {}",
+            setup.directory.display()
+        )))?;
         let address = SocketAddr::new(setup.host, free_port()?);
         let properties = properties(&setup, address, free_port()?, &folder.path().join("data"));
         let file = folder.path().join("server.properties");
