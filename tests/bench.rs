@@ -58,6 +58,12 @@ fn figure(sample: &Value, name: &str) -> f64 {
     figure.unwrap_or_else(|| panic!("no {name} in {sample}"))["value"].as_f64().expect("a number")
 }
 
+/// The node's own histograms are in the sample, and so in the run's log.
+fn assert_timed(sample: &Value, measure: &str) {
+    let histograms = sample["histograms"].as_array().expect("histograms");
+    assert!(histograms.iter().any(|named| named["name"] == measure), "{measure}: {histograms:?}");
+}
+
 #[test]
 fn lag_reads_every_record_and_checks_it() {
     let _alone = alone();
@@ -271,6 +277,7 @@ fn scale_counts_what_partitions_cost_and_checks_their_records() {
     for sample in samples {
         assert!(sample["checked"].as_str().expect("checked").contains("every byte"), "{sample}");
         assert!(figure(sample, "memory") > 0.0);
+        assert_timed(sample, "node's landing");
         let (descriptors, mappings) = (figure(sample, "descriptors"), figure(sample, "mappings"));
         assert!(descriptors > 10.0 && descriptors < 20_000.0, "{sample}");
         assert!(mappings > 10.0 && mappings < 65_530.0, "{sample}");
@@ -290,6 +297,7 @@ fn serve_reads_everything_warm_and_cold() {
     for sample in samples {
         assert!(sample["bytes"].as_u64().expect("bytes") > 8_000_000, "{sample}");
         assert!(figure(sample, "throughput") > 0.0);
+        assert_timed(sample, "node's serve");
     }
     let left_out = run["leftOut"].to_string();
     assert!(left_out.contains("--with-kafka") && left_out.contains("4 consumers"), "{left_out}");
@@ -308,6 +316,7 @@ fn recover_brings_a_killed_node_back() {
         let moments = ["serves", "serves all", "grows", "at the source's end"];
         let moments = moments.map(|name| figure(sample, name));
         assert!(moments[0] > 0.0 && moments.is_sorted(), "{sample}");
+        assert_timed(sample, "node's landing");
     }
 }
 
@@ -320,6 +329,7 @@ fn peers_runs_without_kafka_and_says_what_it_left_out() {
     assert_eq!(ours["subject"], "Longhaul");
     let sample = samples(&run)[0];
     assert!(sample["checked"].as_str().expect("checked").contains("bytes equal"), "{sample}");
+    assert_timed(sample, "node's landing");
     let left_out = run["leftOut"].to_string();
     assert!(left_out.contains("--with-kafka") && left_out.contains("--with-mm2"), "{left_out}");
 }

@@ -98,12 +98,28 @@ fn a_command_line_that_is_not_understood_ends_with_code_2_and_the_usage() {
         &["report", "--node", "127.0.0.1:9190", "--for", "3 fortnights"],
         &["tune", "check", "wan-1g", "--only", "rps,,"],
         &["bench", "lag", "--loopback", "--load", "1MB", "--jitter", "1ms"],
+        &["report", "--node", "127.0.0.1"],
+        &["report", "results", "--for", "2s"],
+        &["report", "results", "--interval", "2s"],
     ] {
         let output = longhaul(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", stderr(&output));
         let said = stderr(&output);
         assert!(said.contains("Usage:") || said.contains("--help"), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn a_report_of_nothing_says_so_and_ends_with_code_1() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("empty.hlog");
+    std::fs::write(&file, "").expect("an empty log");
+    let page = folder.path().join("page.html");
+    let output = longhaul(&["report", path(&file), "--html", path(&page)]);
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("nothing was measured"), "{}", stderr(&output));
+    let page = std::fs::read_to_string(page).expect("the page");
+    assert!(page.contains("Nothing was measured."));
 }
 
 #[test]

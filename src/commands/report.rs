@@ -13,6 +13,7 @@ use bench::report::node::{self, Plan, Watched};
 use bench::report::{self, html, terminal};
 use bench::run::Run;
 use clap::Args;
+use controlplane::client::Address;
 
 use super::complain;
 use super::values::parse_duration;
@@ -27,19 +28,19 @@ Examples:
   longhaul report --node 127.0.0.1:9190 --for 30s --interval 1s --html node.html --hlog node.hlog
 
 Prints to the terminal; --html writes a page that needs no network, --hlog a log that HdrHistogram's tools read.
-Exit code 0 when there was something to show.")]
+Exit code 0 when there was something to show, 1 when nothing was measured or something cannot be read.")]
 pub(crate) struct Report {
     /// Directories, run files (.json) or histogram logs (.hlog)
     #[arg(value_name = "PATH", required_unless_present = "node", conflicts_with = "node")]
     paths: Vec<PathBuf>,
     /// A running node's HTTP: http.listen of its configuration
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_node)]
     node: Option<String>,
     /// How long to watch the node; without it, everything since its start
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, requires = "node")]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, requires = "node", conflicts_with = "paths")]
     watch_for: Option<Duration>,
     /// How often to look meanwhile
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, requires = "node")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, requires = "node", conflicts_with = "paths")]
     interval: Duration,
     /// Write one page with everything
     #[arg(long, value_name = "FILE")]
@@ -80,7 +81,11 @@ impl Report {
                 write!(out, "{gap}{}", terminal(run))?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        if runs.iter().any(report::is_measured) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        complain("nothing was measured: there is nothing to show");
+        Ok(ExitCode::FAILURE)
     }
 
     fn watch(&self, node: &str) -> anyhow::Result<Watched> {
@@ -116,6 +121,11 @@ fn write_file(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     bench::run::replace(file, bytes)?;
     complain(&format!("wrote {}", file.display()));
     Ok(())
+}
+
+/// `HOST:PORT`, as it is written.
+fn parse_node(text: &str) -> Result<String, String> {
+    Address::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// A time above 0.

@@ -66,6 +66,8 @@ impl Subject for Recovers<'_> {
 
         self.wait_for(session, &mut node, &generator)?;
         let caught_up = killed.elapsed();
+        let mut timed = Sample::default();
+        node.add_histograms(session, &mut timed);
         node.stop()?;
         let end_ns = monotonic_ns();
         drop(source);
@@ -84,7 +86,7 @@ impl Subject for Recovers<'_> {
             processes,
             checked: Some(format!("all {} bytes it holds, against the source's", copied.bytes)),
             limit: Some(limit),
-            ..Sample::default()
+            ..timed
         })
     }
 }

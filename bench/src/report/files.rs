@@ -233,6 +233,26 @@ mod tests {
     }
 
     #[test]
+    fn a_log_in_which_nothing_was_timed_is_told_from_one_that_has_something() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("some.hlog");
+        let run_of = |intervals: &[Interval]| {
+            let mut log = Vec::new();
+            hlog::write(&mut log, 1_000, "", intervals).unwrap();
+            fs::write(&file, log).unwrap();
+            load(&file).unwrap().remove(0)
+        };
+        let full = log_of(&testing::run()).remove(0);
+        let mut hollow = full.clone();
+        hollow.histogram.reset();
+        assert!(super::super::is_measured(&run_of(&[full])));
+        for nothing in [run_of(&[]), run_of(&[hollow])] {
+            assert!(!super::super::is_measured(&nothing));
+            assert!(super::super::terminal(&nothing).contains("Nothing was measured."));
+        }
+    }
+
+    #[test]
     fn one_condition_and_one_subject_need_no_prefix() {
         let mut run = testing::run();
         run.cases.truncate(1);

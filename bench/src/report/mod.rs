@@ -22,3 +22,4 @@ mod view;
 pub use files::{LoadError, load, log_of, write};
 pub use html::{PageError, html};
 pub use terminal::terminal;
+pub use view::is_measured;

@@ -4,7 +4,7 @@
 //! watch subtracts the answer before, so that each interval and the whole hold what happened meanwhile.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ use crate::run::{
 };
 
 /// Largest answer that is read: 64 cores of a few measures take a tenth.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// A node that does not answer for this long is given up.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// A node whose answer is not there after this long is given up.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// A lag from which on a record is history, not late: a day, less what two digits lose.
 pub const AGED_NANOS_MIN: u64 = 85_000_000_000_000;
@@ -177,21 +177,47 @@ fn fetch(node: &str) -> std::io::Result<Vec<u8>> {
     let mut last = std::io::Error::other("the name has no address");
     for address in node.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, ANSWER_MAX) {
-            Ok(socket) => return exchange(socket, address),
+            Ok(socket) => return exchange(socket, address, ANSWER_MAX),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-fn exchange(mut socket: TcpStream, address: SocketAddr) -> std::io::Result<Vec<u8>> {
-    socket.set_read_timeout(Some(ANSWER_MAX))?;
-    socket.set_write_timeout(Some(ANSWER_MAX))?;
+/// Within `limit` altogether: a node that says a little now and then is slow too.
+fn exchange(
+    mut socket: TcpStream,
+    address: SocketAddr,
+    limit: Duration,
+) -> std::io::Result<Vec<u8>> {
+    let deadline = Instant::now() + limit;
+    let slow = || {
+        let words = format!("no answer within {} s", limit.as_secs_f64());
+        std::io::Error::new(ErrorKind::TimedOut, words)
+    };
+    socket.set_write_timeout(Some(limit))?;
     // 1.0: the answer comes whole and ends with the connection. A node takes no names but its own.
     let request = format!("GET /histograms HTTP/1.0\r\nHost: {address}\r\n\r\n");
     socket.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
-    socket.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    let mut chunk = vec![0; 64 << 10];
+    while answer.len() < ANSWER_BYTES_MAX {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(slow());
+        }
+        socket.set_read_timeout(Some(left))?;
+        match socket.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // The time limit's error, which names a resource and no time.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(slow());
+            }
+            Err(error) => return Err(error),
+        }
+    }
     Ok(answer)
 }
 

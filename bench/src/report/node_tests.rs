@@ -107,6 +107,25 @@ fn other_servers_are_refused_with_their_own_words() {
 }
 
 #[test]
+fn a_node_that_takes_its_time_is_given_up_with_the_time_it_had() {
+    for trickles in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        let (mut slow, _) = listener.accept().unwrap();
+        let writing = std::thread::spawn(move || {
+            while trickles && slow.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            slow
+        });
+        let said = exchange(socket, address, Duration::from_millis(200)).unwrap_err().to_string();
+        assert_eq!(said, "no answer within 0.2 s", "trickles: {trickles}");
+        drop(writing.join());
+    }
+}
+
+#[test]
 fn lags_of_a_day_are_named_and_not_drawn() {
     let aged = document(1_000, 5_000, 10, 0);
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 86_400_000_000_000, 2).unwrap();

@@ -211,13 +211,23 @@ pub(super) fn softirq_seconds_per_gigabyte(row: &Row) -> Option<Spread> {
     Spread::of(all.map(|sample| sample.softirq_seconds / (sample.bytes as f64 / 1e9)))
 }
 
+/// Whether the run has anything that was measured, valid or not.
+#[must_use]
+pub fn is_measured(run: &Run) -> bool {
+    let rows = run.cases.iter().flat_map(|case| &case.rows);
+    rows.flat_map(|row| &row.samples).any(|sample| {
+        let timed = sample.histograms.iter().any(|named| !named.histogram.is_empty());
+        timed || !sample.figures.is_empty()
+    })
+}
+
 /// What is to be said about whether the run is a result: nothing when all is well.
 pub(super) fn doubts(run: &Run) -> Vec<String> {
     let mut doubts = Vec::new();
     if run.interrupted {
         doubts.push("Interrupted: this is what was measured until then.".to_owned());
     }
-    if run.cases.is_empty() {
+    if !is_measured(run) {
         doubts.push("Nothing was measured.".to_owned());
     }
     let machine = &run.machine;

@@ -122,11 +122,21 @@ pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(room.f_bavail.saturating_mul(room.f_frsize))
 }
 
-/// Puts `bytes` in the place of what the file held, or leaves that as it was.
+/// Puts `bytes` in the place of what the file held, or leaves that as it was. What is no file, a pipe or a
+/// device, is written to: a rename would take `/dev/null` away from everybody.
 ///
 /// # Errors
 /// When they cannot all be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let path = match fs::metadata(path) {
+        Ok(there) if there.is_file() => &fs::canonicalize(path).map_err(failed("find", path))?,
+        Ok(_) => {
+            let opened = fs::OpenOptions::new().write(true).open(path);
+            let written = opened.and_then(|mut file| io::Write::write_all(&mut file, bytes));
+            return written.map_err(failed("write", path));
+        }
+        Err(_) => path,
+    };
     let directory = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     // A temporary file is its owner's alone; results are for everybody.
@@ -176,6 +186,28 @@ mod tests {
         drop(place);
         drop(Place::take(directory.path(), "wan").unwrap());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_and_a_pipe_stay_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("page"), "old").unwrap();
+        std::os::unix::fs::symlink("page", at("link")).unwrap();
+        replace(&at("link"), b"new").unwrap();
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        assert_eq!(fs::read(at("page")).unwrap(), b"new");
+
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).unwrap();
+        // Open at both ends, so that nobody waits.
+        let mut pipe = fs::File::options().read(true).write(true).open(at("pipe")).unwrap();
+        replace(&at("pipe"), b"page").unwrap();
+        assert!(!fs::metadata(at("pipe")).unwrap().is_file());
+        let mut read = [0; 4];
+        io::Read::read_exact(&mut pipe, &mut read).unwrap();
+        assert_eq!(&read, b"page");
+        assert!(replace(directory.path(), b"page").is_err());
     }
 
     #[test]

@@ -133,6 +133,8 @@ impl Subject for Many<'_> {
         let idle = self.watch(session, &node, &source)?;
         generator.begin(source.begin()?);
         let trickling = self.watch(session, &node, &source)?;
+        let mut timed = Sample::default();
+        node.add_histograms(session, &mut timed);
 
         let began = Instant::now();
         node.stop()?;
@@ -168,7 +170,7 @@ impl Subject for Many<'_> {
             softirq_seconds: trickling.softirq_seconds,
             checked: Some(checked),
             limit: Some(limit),
-            ..Sample::default()
+            ..timed
         })
     }
 }

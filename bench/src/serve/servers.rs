@@ -116,7 +116,10 @@ impl Subject for ReadNode<'_> {
         node.restart()?;
         self.wait_for_rest(session, &mut node)?;
         let server = Server { name: "node", pid: node.pid(), address: node.address() };
-        let sample = self.case.read(session, &server, &node.data());
+        let mut sample = self.case.read(session, &server, &node.data());
+        if let Ok(sample) = &mut sample {
+            node.add_histograms(session, sample);
+        }
         // Stopped also after a failure: the broker is to be read alone.
         node.stop()?;
         sample
