@@ -12,8 +12,7 @@ use super::number;
 use super::tables::{self, Table};
 use super::terminal::spread_words;
 use super::view::{
-    self, CaseView, OverTime, capital, softirq_seconds_per_gigabyte, spoken,
-    system_seconds_per_gigabyte, titled,
+    self, CaseView, OverTime, capital, softirq_seconds_per_gigabyte, spoken, titled,
 };
 use crate::run::{Row, Run, Spread};
 
@@ -196,7 +195,7 @@ fn tiles(view: &CaseView<'_>, row: &Row) -> Vec<Tile> {
         view.figures.iter().map(|(name, unit)| (titled(name, unit), row.figure(name))).collect();
     values.extend([
         ("CPU seconds for a GB".to_owned(), row.cpu_seconds_per_gigabyte()),
-        ("of it in the kernel".to_owned(), system_seconds_per_gigabyte(row)),
+        ("of it in the kernel".to_owned(), row.system_seconds_per_gigabyte()),
         ("soft interrupts, s for a GB".to_owned(), softirq_seconds_per_gigabyte(row)),
     ]);
     let known = values.into_iter().filter_map(|(name, value)| Some((name, value?)));
@@ -214,7 +213,7 @@ fn bar_charts(view: &CaseView<'_>) -> Vec<Figure> {
         "The subject's own process; the hatched part in the kernel.",
         rows,
         |row| {
-            let system = system_seconds_per_gigabyte(row).map(|spread| spread.median);
+            let system = row.system_seconds_per_gigabyte().map(|spread| spread.median);
             (row.cpu_seconds_per_gigabyte(), system)
         },
     ));

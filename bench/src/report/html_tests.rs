@@ -177,6 +177,21 @@ fn a_run_with_holes_has_a_page_with_holes() {
 }
 
 #[test]
+fn processor_time_of_a_few_ticks_has_a_word_and_no_figure() {
+    let shown = |run: &crate::run::Run| {
+        let (_, parsed) = page(run.clone());
+        (parsed.text.matches("too short to tell").count(), run.to_string())
+    };
+    let mut run = testing::run();
+    assert_eq!(shown(&run).0, 0);
+    let own = &mut run.cases[0].rows[0].samples[0].processes[0];
+    (own.user_seconds, own.system_seconds) = (0.01, 0.02);
+    let (on_the_page, text) = shown(&run);
+    assert_eq!(on_the_page, 1);
+    assert_eq!(text.matches("too short to tell").count(), 1, "{text}");
+}
+
+#[test]
 fn charts_are_described_for_those_who_do_not_see_them() {
     let (_, parsed) = page(testing::run());
     let described = |name: &str| {

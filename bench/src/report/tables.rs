@@ -5,10 +5,9 @@ use serde::Serialize;
 
 use super::number;
 use super::view::{
-    CaseView, Distribution, PERCENTILES, capital, softirq_seconds_per_gigabyte, spoken,
-    system_seconds_per_gigabyte, titled,
+    CaseView, Distribution, PERCENTILES, capital, softirq_seconds_per_gigabyte, spoken, titled,
 };
-use crate::run::{Row, Run, Spread};
+use crate::run::{ProcessCost, Row, Run, Spread, TOO_SHORT, is_too_short};
 
 /// A table with a name for each row.
 #[derive(Default, Serialize)]
@@ -151,9 +150,14 @@ fn rows(view: &CaseView<'_>) -> Table {
         let checked = row.valid().find_map(|sample| sample.checked.clone());
         let mut cells: Vec<(String, String)> =
             view.figures.iter().map(|(name, _)| spread_cell(row.figure(name))).collect();
+        let cpu = if row.cpu_is_too_short() {
+            (TOO_SHORT.to_owned(), String::new())
+        } else {
+            spread_cell(row.cpu_seconds_per_gigabyte())
+        };
         cells.extend([
-            spread_cell(row.cpu_seconds_per_gigabyte()),
-            spread_cell(system_seconds_per_gigabyte(row)),
+            cpu,
+            spread_cell(row.system_seconds_per_gigabyte()),
             spread_cell(softirq_seconds_per_gigabyte(row)),
             (repeats, String::new()),
             limit,
@@ -252,7 +256,9 @@ fn processes(rows: &[Row]) -> Table {
                     own.map(move |process| (sample.bytes, process))
                 })
             };
-            let per_gigabyte = all().filter(|(bytes, _)| *bytes > 0);
+            let told =
+                |(bytes, one): &(u64, &ProcessCost)| *bytes > 0 && !is_too_short(one.seconds());
+            let per_gigabyte = all().filter(told);
             let per_gigabyte =
                 Spread::of(per_gigabyte.map(|(bytes, one)| one.seconds() / (bytes as f64 / 1e9)));
             let user = Spread::of(all().map(|(_, one)| one.user_seconds));

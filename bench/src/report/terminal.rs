@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::number;
 use super::view::{
     self, CaseView, Distribution, OverTime, PERCENTILES, softirq_seconds_per_gigabyte, spoken,
-    system_seconds_per_gigabyte, titled,
+    titled,
 };
 use crate::run::{Row, Run, Spread};
 
@@ -76,10 +76,9 @@ fn write_case(text: &mut String, view: &CaseView<'_>) {
         write_bars(text, &titled(name, unit), &view.case.rows, |row| row.figure(name));
     }
     let rows = &view.case.rows;
-    write_bars(text, "CPU seconds for a GB, the subject's own", rows, |row| {
-        row.cpu_seconds_per_gigabyte()
-    });
-    write_bars(text, "of it in the kernel", rows, system_seconds_per_gigabyte);
+    let title = "CPU seconds for a GB, the subject's own";
+    write_bars(text, title, rows, Row::cpu_seconds_per_gigabyte);
+    write_bars(text, "of it in the kernel", rows, Row::system_seconds_per_gigabyte);
     let title = "soft interrupts of the machine, s for a GB";
     write_bars(text, title, rows, softirq_seconds_per_gigabyte);
     for distribution in &view.distributions {

@@ -6,7 +6,7 @@
 use hdrhistogram::Histogram;
 
 use super::encoding;
-use crate::run::{Case, Row, Run, Spread};
+use crate::run::{Case, Row, Run, Spread, is_too_short};
 
 /// Lines of one row in one chart: beyond, repeats hide each other.
 const LINES_OF_A_ROW_MAX: usize = 5;
@@ -197,17 +197,10 @@ pub(super) fn capital(text: &str) -> String {
     rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
 }
 
-/// The part of the subject's CPU for a GB that was in the kernel.
-pub(super) fn system_seconds_per_gigabyte(row: &Row) -> Option<Spread> {
-    Spread::of(row.valid().filter_map(|sample| {
-        let own = sample.processes.first()?;
-        (sample.bytes > 0).then(|| own.system_seconds / (sample.bytes as f64 / 1e9))
-    }))
-}
-
-/// The machine's soft interrupts for a GB, where they were counted.
+/// The machine's soft interrupts for a GB, where they were counted and enough to tell.
 pub(super) fn softirq_seconds_per_gigabyte(row: &Row) -> Option<Spread> {
-    let all = row.valid().filter(|sample| sample.bytes > 0 && sample.softirq_seconds > 0.0);
+    let all =
+        row.valid().filter(|sample| sample.bytes > 0 && !is_too_short(sample.softirq_seconds));
     Spread::of(all.map(|sample| sample.softirq_seconds / (sample.bytes as f64 / 1e9)))
 }
 

@@ -8,6 +8,16 @@ use serde::{Deserialize, Serialize};
 /// Ticks of the kernel's clock in a second, as all of Linux' user interfaces count them.
 pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
+/// Fewer of them are no figure: one more or less would be a tenth of it.
+const TICKS_MIN: f64 = 10.0;
+/// What stands where such a figure would.
+pub(crate) const TOO_SHORT: &str = "too short to tell";
+
+/// Whether so much processor time is too little for a figure.
+pub(crate) fn is_too_short(seconds: f64) -> bool {
+    (seconds * TICKS_PER_SECOND).round() < TICKS_MIN
+}
+
 /// What one process spent during a sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -127,6 +137,12 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn ten_ticks_are_a_figure() {
+        assert!(is_too_short(0.0) && is_too_short(0.09));
+        assert!(!is_too_short(0.03 + 0.07) && !is_too_short(1.0));
+    }
 
     #[test]
     fn work_of_this_process_is_seen() {

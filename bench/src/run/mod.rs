@@ -16,8 +16,8 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 pub use busy::{BusyThread, BusyWatch};
-pub(crate) use cost::TICKS_PER_SECOND;
 pub use cost::{CostWatch, ProcessCost};
+pub(crate) use cost::{TICKS_PER_SECOND, TOO_SHORT, is_too_short};
 pub(crate) use files::free_bytes;
 pub use files::{FileError, Place, check_writable, read, replace, write};
 pub use machine::Machine;
@@ -215,10 +215,35 @@ impl Row {
         Spread::of(values)
     }
 
-    /// Median and range of the subject's own CPU seconds for a GB.
+    /// Median and range of the subject's own CPU seconds for a GB; nothing when they are too few to tell.
     #[must_use]
     pub fn cpu_seconds_per_gigabyte(&self) -> Option<Spread> {
-        Spread::of(self.valid().filter_map(Sample::cpu_seconds_per_gigabyte))
+        self.own_cpu(ProcessCost::seconds)
+    }
+
+    /// The part of them in the kernel.
+    #[must_use]
+    pub fn system_seconds_per_gigabyte(&self) -> Option<Spread> {
+        self.own_cpu(|own| own.system_seconds)
+    }
+
+    /// Whether a sample spent less on its bytes than the clock's ticks can tell.
+    #[must_use]
+    pub fn cpu_is_too_short(&self) -> bool {
+        self.own_costs().any(|(_, own)| is_too_short(own.seconds()))
+    }
+
+    fn own_cpu(&self, seconds: impl Fn(&ProcessCost) -> f64) -> Option<Spread> {
+        if self.cpu_is_too_short() {
+            return None;
+        }
+        Spread::of(self.own_costs().map(|(gigabytes, own)| seconds(own) / gigabytes))
+    }
+
+    /// GB and costs of the subject's own process, of valid samples that moved bytes.
+    fn own_costs(&self) -> impl Iterator<Item = (f64, &ProcessCost)> {
+        let moved = self.valid().filter(|sample| sample.bytes > 0);
+        moved.filter_map(|sample| Some((sample.bytes as f64 / 1e9, sample.processes.first()?)))
     }
 
     /// The limit most of the valid samples had; of several as frequent, the first.
@@ -286,6 +311,29 @@ mod tests {
         assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
         assert_eq!(row.limit().unwrap().by, LimitKind::Loss);
         assert!(row.figure("latency").is_none());
+    }
+
+    #[test]
+    fn processor_time_below_the_clocks_resolution_is_no_figure() {
+        let spent = |user_seconds, system_seconds| Sample {
+            processes: vec![ProcessCost {
+                name: "node".to_owned(),
+                user_seconds,
+                system_seconds,
+                memory_bytes_max: 0,
+            }],
+            bytes: 1_000_000_000,
+            ..Sample::default()
+        };
+        let long = row(vec![spent(0.4, 0.02), spent(0.4, 0.04)]);
+        assert!(!long.cpu_is_too_short());
+        assert!((long.cpu_seconds_per_gigabyte().unwrap().median - 0.43).abs() < 1e-9);
+        assert!((long.system_seconds_per_gigabyte().unwrap().median - 0.03).abs() < 1e-9);
+        let short = row(vec![spent(0.4, 0.04), spent(0.0, 0.01)]);
+        assert!(short.cpu_is_too_short());
+        assert_eq!(short.cpu_seconds_per_gigabyte(), None);
+        assert_eq!(short.system_seconds_per_gigabyte(), None);
+        assert!(!row(vec![sample(1.0, None, LimitKind::Cpu)]).cpu_is_too_short());
     }
 
     #[test]

@@ -12,7 +12,13 @@ use std::time::Duration;
 use super::cost::TICKS_PER_SECOND;
 
 /// Below it ticks are too coarse for a share.
-const ELAPSED_MIN: Duration = Duration::from_secs(1);
+const ELAPSED_MIN: Duration = Duration::from_millis(200);
+/// Said of what is shorter.
+pub(crate) const TOO_SHORT: &str = "what other programs took during runs of less than 0.2 s: the kernel counts in ticks \
+                                    of 10 ms; make the runs longer";
+/// The kernel rounds what it says of a process, and what it says of the machine are samples: so much of the difference
+/// may be no program's.
+const TICKS_UNSURE: u64 = 5;
 /// The parent of the kernel's threads.
 const KERNEL_THREADS: u32 = 2;
 /// Of the machine's processors: what other programs may take. An idle machine's own services take a few per cent.
@@ -61,7 +67,7 @@ impl ProcessorTime {
         if elapsed < ELAPSED_MIN {
             return None;
         }
-        let ours = self.ours.saturating_sub(earlier.ours);
+        let ours = self.ours.saturating_sub(earlier.ours) + TICKS_UNSURE;
         let others = self.all.saturating_sub(earlier.all).saturating_sub(ours) as f64;
         Some(
             (others / TICKS_PER_SECOND / elapsed.as_secs_f64() / processors.max(1) as f64).min(1.0),
@@ -122,11 +128,17 @@ mod tests {
     #[test]
     fn what_is_neither_ours_nor_idle_is_others() {
         let before = ProcessorTime { all: 1_000, ours: 400 };
-        let after = ProcessorTime { all: 1_700, ours: 600 };
+        let after = ProcessorTime { all: 1_700 + TICKS_UNSURE, ours: 600 };
         // 5 of 20 processor seconds.
         assert_eq!(after.others_share(&before, Duration::from_secs(10), 2), Some(0.25));
         assert_eq!(after.others_share(&before, Duration::from_millis(10), 2), None);
         assert_eq!(before.others_share(&after, Duration::from_secs(10), 2), Some(0.0));
+        // Half a second, of which another program took a half of both processors, and one in which none did.
+        let half = Duration::from_millis(500);
+        let taken = ProcessorTime { all: 1_090, ours: 440 }.others_share(&before, half, 2);
+        assert_eq!(taken.and_then(spoilt).map(|why| why.contains("took 45 %")), Some(true));
+        let alone = ProcessorTime { all: 1_094, ours: 480 }.others_share(&before, half, 2);
+        assert_eq!(alone.map(spoilt), Some(None));
     }
 
     #[test]

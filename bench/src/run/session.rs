@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::others::{self, ProcessorTime};
-use super::{Case, FORMAT, Machine, Row, Run, Sample};
+use super::{Case, FORMAT, Machine, Row, Run, Sample, TOO_SHORT, is_too_short};
 
 /// Why a subject gave no sample: a sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -198,6 +198,9 @@ fn measure_watched(
     let share = ProcessorTime::read(&[])
         .zip(before)
         .and_then(|(now, before)| now.others_share(&before, began.elapsed(), processors));
+    if share.is_none() {
+        session.leave_out(others::TOO_SHORT);
+    }
     if sample.invalid.is_none() {
         sample.invalid = share.and_then(others::spoilt);
     }
@@ -211,8 +214,12 @@ fn words(sample: &Sample) -> String {
         .iter()
         .map(|figure| format!("{} {:.2} {}", figure.name, figure.value, figure.unit))
         .collect();
-    if let Some(cpu) = sample.cpu_seconds_per_gigabyte() {
-        parts.push(format!("{cpu:.2} CPU s/GB"));
+    match (sample.cpu_seconds_per_gigabyte(), sample.processes.first()) {
+        (Some(_), Some(own)) if is_too_short(own.seconds()) => {
+            parts.push(format!("CPU {TOO_SHORT}"));
+        }
+        (Some(cpu), _) => parts.push(format!("{cpu:.2} CPU s/GB")),
+        _ => {}
     }
     if let Some(why) = &sample.invalid {
         parts.push(format!("INVALID: {why}"));
@@ -292,7 +299,9 @@ mod tests {
             [scripted("a", vec![Ok(1.0), Ok(2.0)]), scripted("b", vec![nothing(), nothing()])];
         session.case("case", &mut subjects, 2);
         let run = session.end();
-        assert_eq!(run.left_out, ["case, b: none here"]);
+        assert!(run.left_out.contains(&"case, b: none here".to_owned()), "{:?}", run.left_out);
+        let none_here = |what: &&String| what.contains("none here");
+        assert_eq!(run.left_out.iter().filter(none_here).count(), 1);
         assert_eq!(run.cases[0].rows.len(), 1);
         assert!(run.complete());
     }
@@ -306,6 +315,13 @@ mod tests {
         assert_eq!(run.cases.len(), 2);
         assert_eq!(run.cases[1].rows[0].failures, ["no room"]);
         assert!(!run.complete());
+    }
+
+    #[test]
+    fn a_sample_that_is_too_short_to_judge_is_not_passed_over_in_silence() {
+        let session = session();
+        session.case("case", &mut [scripted("a", vec![Ok(1.0), Ok(1.0)])], 2);
+        assert_eq!(session.end().left_out, [others::TOO_SHORT]);
     }
 
     #[test]

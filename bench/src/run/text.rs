@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Case, Row, Run, Spread};
+use super::{Case, Row, Run, Spread, TOO_SHORT};
 
 impl fmt::Display for Run {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,14 +70,14 @@ fn header(case: &Case) -> Vec<String> {
 }
 
 fn cells(case: &Case, row: &Row) -> Vec<String> {
-    let system = Spread::of(row.valid().filter_map(|sample| {
-        let own = sample.processes.first()?;
-        (sample.bytes > 0).then(|| own.system_seconds / (sample.bytes as f64 / 1e9))
-    }));
     let mut cells = vec![row.subject.clone()];
     cells.extend(figures(case).iter().map(|(name, _)| cell(row.figure(name))));
-    cells.push(cell(row.cpu_seconds_per_gigabyte()));
-    cells.push(cell(system));
+    if row.cpu_is_too_short() {
+        cells.extend([TOO_SHORT.to_owned(), "-".to_owned()]);
+    } else {
+        cells.push(cell(row.cpu_seconds_per_gigabyte()));
+        cells.push(cell(row.system_seconds_per_gigabyte()));
+    }
     cells.push(row.limit().map_or_else(String::new, |limit| limit.by.words().to_owned()));
     cells
 }
