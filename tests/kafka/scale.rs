@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bench::run::CostWatch;
 use kafka_protocol::messages::fetch_request::FetchTopic;
 use scripted_source::{Batch, ScriptedCluster};
 use serde_json::json;
@@ -31,16 +32,8 @@ fn memory(node: &Node, name: &str) -> u64 {
 
 /// Processor time used so far.
 fn cpu_time(node: &Node) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", node.pid())).expect("a stat line");
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: u64 = after_name
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|field| field.parse::<u64>().expect("ticks"))
-        .sum();
-    // Linux tells them in hundredths of a second on every platform we run on.
-    Duration::from_millis(ticks * 10)
+    let costs = CostWatch::of_whole_lives(&[("node", node.pid())]).costs();
+    Duration::from_secs_f64(costs.first().expect("a running node").seconds())
 }
 
 const IDLE_TOPICS: usize = 40;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::cost::TICKS_PER_SECOND;
+use super::stat::{Stat, TICKS_PER_SECOND};
 use super::{Limit, LimitKind};
 
 /// A thread, or a machine, busy for more than this share of the time was what bound the sample.
@@ -194,12 +194,8 @@ fn threads(pid: u32) -> BTreeMap<u32, (String, u64)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks
         .filter_map(|task| {
-            let stat = fs::read_to_string(task.path().join("stat")).ok()?;
-            let (before, after) = stat.rsplit_once(')')?;
-            let (id, name) = before.split_once(" (")?;
-            let fields = after.split_whitespace().skip(11).take(2);
-            let ticks = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-            Some((id.parse().ok()?, (name.to_owned(), ticks)))
+            let stat = Stat::read(&task.path())?;
+            Some((stat.id, (stat.name, stat.user + stat.system)))
         })
         .collect()
 }

@@ -5,8 +5,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// Ticks of the kernel's clock in a second, as all of Linux' user interfaces count them.
-pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
+use super::stat::{Stat, TICKS_PER_SECOND};
 
 /// Fewer of them are no figure: one more or less would be a tenth of it.
 const TICKS_MIN: f64 = 10.0;
@@ -51,7 +50,7 @@ pub struct CostWatch {
 struct Watched {
     name: String,
     pid: u32,
-    before: Ticks,
+    before: Stat,
 }
 
 impl CostWatch {
@@ -63,7 +62,7 @@ impl CostWatch {
             .map(|&(name, pid)| Watched {
                 name: name.to_owned(),
                 pid,
-                before: Ticks::of(pid).unwrap_or_default(),
+                before: Stat::of(pid).unwrap_or_default(),
             })
             .collect();
         Self { processes, softirq_ticks: softirq_ticks() }
@@ -73,7 +72,7 @@ impl CostWatch {
     #[must_use]
     pub fn of_whole_lives(processes: &[(&str, u32)]) -> Self {
         let mut watch = Self::start(processes);
-        watch.processes.iter_mut().for_each(|process| process.before = Ticks::default());
+        watch.processes.iter_mut().for_each(|process| process.before = Stat::default());
         watch
     }
 
@@ -92,29 +91,13 @@ impl CostWatch {
 
 impl Watched {
     fn cost(&self) -> Option<ProcessCost> {
-        let now = Ticks::of(self.pid)?;
+        let now = Stat::of(self.pid)?;
         Some(ProcessCost {
             name: self.name.clone(),
             user_seconds: now.user.saturating_sub(self.before.user) as f64 / TICKS_PER_SECOND,
             system_seconds: now.system.saturating_sub(self.before.system) as f64 / TICKS_PER_SECOND,
             memory_bytes_max: resident_bytes_max(self.pid),
         })
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Ticks {
-    user: u64,
-    system: u64,
-}
-
-impl Ticks {
-    /// Fields 14 and 15 of the process' `stat`, counted from behind its name, which may hold anything.
-    fn of(pid: u32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (_, after_name) = stat.rsplit_once(')')?;
-        let mut fields = after_name.split_whitespace().skip(11);
-        Some(Self { user: fields.next()?.parse().ok()?, system: fields.next()?.parse().ok()? })
     }
 }
 

@@ -11,19 +11,21 @@ pub(crate) mod others;
 mod series;
 mod session;
 mod spread;
+mod stat;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
 pub use busy::{BusyThread, BusyWatch};
 pub use cost::{CostWatch, ProcessCost};
-pub(crate) use cost::{TICKS_PER_SECOND, TOO_SHORT, is_too_short};
+pub(crate) use cost::{TOO_SHORT, is_too_short};
 pub(crate) use files::free_bytes;
 pub use files::{FileError, Place, check_writable, read, replace, write};
 pub use machine::Machine;
 pub use series::{NamedHistogram, Series};
 pub use session::{Session, Subject, SubjectError};
 pub use spread::Spread;
+pub(crate) use stat::TICKS_PER_SECOND;
 
 /// Version of the `run.json` this program writes and reads.
 pub const FORMAT: u32 = 1;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::cost::TICKS_PER_SECOND;
+use super::stat::{Stat, TICKS_PER_SECOND};
 
 /// Below it ticks are too coarse for a share.
 const ELAPSED_MIN: Duration = Duration::from_millis(200);
@@ -33,13 +33,6 @@ pub(crate) struct ProcessorTime {
     ours: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Process {
-    parent: u32,
-    /// Its own and that of its children that have ended.
-    ticks: u64,
-}
-
 impl ProcessorTime {
     /// Reads it; the namespaces as their links under `/proc` say them.
     pub(crate) fn read(namespaces: &[PathBuf]) -> Option<Self> {
@@ -52,7 +45,7 @@ impl ProcessorTime {
                     || descends(**process, KERNEL_THREADS, &processes)
                     || is_in(**process, namespaces)
             })
-            .map(|(_, process)| process.ticks)
+            .map(|(_, process)| process.user + process.system + process.children)
             .sum();
         Some(Self { all, ours })
     }
@@ -96,23 +89,13 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     Some(numbers.get(user)? + numbers.get(nice)? + numbers.get(system)?)
 }
 
-fn processes() -> Option<HashMap<u32, Process>> {
+fn processes() -> Option<HashMap<u32, Stat>> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
-    let read = |number: u32| {
-        Some((number, process(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?)?))
-    };
-    Some(entries.filter_map(|entry| read(entry.file_name().to_str()?.parse().ok()?)).collect())
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Some(numbers.filter_map(|number| Some((number, Stat::of(number)?))).collect())
 }
 
-/// `number (name) state parent ...`, with times from the fourteenth on; the name may have spaces and brackets.
-fn process(stat: &str) -> Option<Process> {
-    let columns: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let parent = columns.get(1)?.parse().ok()?;
-    let times = columns.get(11..15)?.iter().map(|time| time.parse::<u64>().ok());
-    Some(Process { parent, ticks: times.sum::<Option<u64>>()? })
-}
-
-fn descends(process: u32, ancestor: u32, processes: &HashMap<u32, Process>) -> bool {
+fn descends(process: u32, ancestor: u32, processes: &HashMap<u32, Stat>) -> bool {
     let parents = std::iter::successors(Some(process), |child| Some(processes.get(child)?.parent));
     parents.take(GENERATIONS_MAX).any(|process| process == ancestor)
 }
@@ -150,14 +133,11 @@ mod tests {
     #[test]
     fn the_kernels_tables_are_read() {
         assert_eq!(busy_ticks("cpu  100 20 3 4000 5 6 7 8 9 10\ncpu0 1 2 3\n"), Some(123));
-        let stat = "77 (odd) name) S 42 77 77 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5\n";
-        let process = process(stat).unwrap();
-        assert_eq!((process.parent, process.ticks), (42, 100));
     }
 
     #[test]
     fn descendants_are_found_and_cycles_end() {
-        let process = |parent| Process { parent, ticks: 0 };
+        let process = |parent| Stat { parent, ..Stat::default() };
         let processes = HashMap::from([
             (2, process(1)),
             (3, process(2)),

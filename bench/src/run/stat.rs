@@ -1,0 +1,70 @@
+//! The line that `/proc` has for a process and for each thread: who it is, and its processor time.
+
+use std::fs;
+use std::path::Path;
+
+/// Ticks of the kernel's clock in a second, as all of Linux' user interfaces count them.
+pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Times in ticks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) id: u32,
+    pub(super) name: String,
+    pub(super) parent: u32,
+    /// Outside the kernel.
+    pub(super) user: u64,
+    /// In the kernel.
+    pub(super) system: u64,
+    /// Both, of children that have ended and were waited for.
+    pub(super) children: u64,
+}
+
+impl Stat {
+    /// Of a process; nothing when there is none.
+    pub(super) fn of(process: u32) -> Option<Self> {
+        Self::read(&Path::new("/proc").join(process.to_string()))
+    }
+
+    /// Of a process or thread by its folder.
+    pub(super) fn read(folder: &Path) -> Option<Self> {
+        Self::parse(&fs::read_to_string(folder.join("stat")).ok()?)
+    }
+
+    /// `number (name) state parent ...`, with times from the fourteenth field on. The name may have blanks and brackets.
+    fn parse(line: &str) -> Option<Self> {
+        let (head, rest) = line.rsplit_once(')')?;
+        let (id, name) = head.split_once(" (")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        Some(Self {
+            id: id.parse().ok()?,
+            name: name.to_owned(),
+            parent: u32::try_from(field(1)?).ok()?,
+            user: field(11)?,
+            system: field(12)?,
+            children: field(13)? + field(14)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_whatever_the_name() {
+        let line = "77 (odd) (name) S 42 77 77 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5\n";
+        let wanted = Stat {
+            id: 77,
+            name: "odd) (name".to_owned(),
+            parent: 42,
+            user: 10,
+            system: 20,
+            children: 70,
+        };
+        assert_eq!(Stat::parse(line), Some(wanted));
+        assert_eq!(Stat::parse("77 (cut) S 42 77"), None);
+        assert_eq!(Stat::of(std::process::id()).map(|stat| stat.id), Some(std::process::id()));
+    }
+}
