@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::bench::{
+use testkit::benchmark::{
     LIMIT, alone, assert_empty, command, living_in, names_in, run_of, said, wait_for_words,
 };
 use testkit::wait_until;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use testkit::bench::{LIMIT, alone, assert_empty, command, living_in, run_of, wait_for_words};
+use testkit::benchmark::{LIMIT, alone, assert_empty, command, living_in, run_of, wait_for_words};
 use testkit::wait_until;
 
 /// A benchmark with a temporary folder of its own, and the jars of the tests.

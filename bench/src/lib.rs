@@ -3,6 +3,7 @@
 //! A node under test is a child process, as a user runs it; nothing here runs on its cores.
 
 pub mod catch_up;
+pub mod children;
 pub mod clock;
 pub mod demo;
 pub mod ends;

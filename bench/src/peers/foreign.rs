@@ -1,19 +1,14 @@
-//! A program that is not ours as a child process.
-//!
-//! It cannot be asked to end with its parent, so `setpriv` of util-linux asks the kernel on its behalf.
-//! One thread that lives as long as this process starts them all: the kernel's signal follows the
-//! thread that forked, and a benchmark's threads end early.
+//! A program that is not ours while a benchmark needs it: started, watched, quoted and ended.
 
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::PeerError;
+use crate::children;
 use crate::node::MakeCommand;
 use crate::run::Session;
 
@@ -36,9 +31,7 @@ impl Foreign {
     /// The command for `program`, to which arguments and streams are added before [`Self::start`].
     #[must_use]
     pub fn command(make: &MakeCommand, program: &str) -> Command {
-        let mut command = make(Path::new("setpriv"));
-        command.args(["--pdeathsig", "KILL", "--", program]);
-        command
+        children::command(&**make, program)
     }
 
     /// Starts it with both output streams in the file, or with those the command has.
@@ -58,7 +51,7 @@ impl Foreign {
         }
         // A Ctrl-C at the terminal is ours alone: we end the children ourselves, in order.
         command.stdin(Stdio::null()).process_group(0);
-        let child = spawn(command).map_err(|error| match error.kind() {
+        let child = children::spawn(command).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => PeerError::Missing {
                 program: "setpriv".to_owned(),
                 package: "util-linux",
@@ -227,29 +220,9 @@ pub(super) fn require(
     Err(PeerError::Missing { program: program.to_owned(), package, without })
 }
 
-type Request = (Command, Sender<io::Result<Child>>);
-
-fn spawn(command: Command) -> io::Result<Child> {
-    static STARTER: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();
-    let starter = STARTER.get_or_init(|| {
-        let (sender, requests) = channel::<Request>();
-        std::thread::spawn(move || {
-            for (mut command, answer) in requests {
-                let _ = answer.send(command.spawn());
-            }
-        });
-        Mutex::new(sender)
-    });
-    let (answer, child) = channel();
-    let gone = |_| io::Error::other("the thread that starts programs has ended");
-    let sender = starter.lock().unwrap_or_else(PoisonError::into_inner);
-    sender.send((command, answer)).map_err(|_| gone(()))?;
-    drop(sender);
-    child.recv().map_err(|_| gone(()))?
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
 
     use super::*;

@@ -5,7 +5,7 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot set up what it needs has failed")]
 
-pub mod bench;
+pub mod benchmark;
 mod cluster;
 mod compare;
 mod door;

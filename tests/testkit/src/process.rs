@@ -2,39 +2,14 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-type Request = (Command, Sender<std::io::Result<Child>>);
-
-/// Starts `program` so that the kernel kills it when this process dies.
-///
-/// It is forked by one thread that lives as long as the process: the parent-death signal follows
-/// the thread that forked, and test threads end early. `configure` sets arguments and streams.
+/// Starts `program` so that the kernel kills it when this process dies. `configure` sets arguments and streams.
 pub(crate) fn spawn(program: &str, configure: impl FnOnce(&mut Command)) -> Child {
-    static STARTER: OnceLock<Mutex<Sender<Request>>> = OnceLock::new();
-    let starter = STARTER.get_or_init(|| {
-        let (sender, requests) = channel::<Request>();
-        std::thread::spawn(move || {
-            for (mut command, answer) in requests {
-                let _ = answer.send(command.spawn());
-            }
-        });
-        Mutex::new(sender)
-    });
-    // setpriv is part of util-linux, on every Debian.
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--", program]);
+    let mut command = bench::children::command(&|setpriv| Command::new(setpriv), program);
     configure(&mut command);
-    let (answer, child) = channel();
-    starter
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .send((command, answer))
-        .expect("the starter thread lives as long as the process");
-    let child = child.recv().expect("the starter thread answers");
-    child.unwrap_or_else(|error| panic!("cannot start {program} through setpriv: {error}"))
+    bench::children::spawn(command)
+        .unwrap_or_else(|error| panic!("cannot start {program} through setpriv: {error}"))
 }
 
 /// A finished command's output.
