@@ -11,6 +11,7 @@ use crate::ground::Ground;
 use crate::load::Workload;
 use crate::peers::{
     Broker, BrokerSetup, ClassPath, MirrorMaker, MirrorMakerSetup, SendBuffer, TopicSetup,
+    mirror_maker_name,
 };
 use crate::run::{Sample, Session, Subject, SubjectError};
 
@@ -100,7 +101,7 @@ pub(super) struct MirrorMakerCopies<'a> {
 
 impl Subject for MirrorMakerCopies<'_> {
     fn name(&self) -> String {
-        format!("MirrorMaker 2, {}", if self.tuned { "tuned" } else { "as shipped" })
+        mirror_maker_name(self.tuned)
     }
 
     fn ours(&self) -> bool {

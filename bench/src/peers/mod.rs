@@ -27,3 +27,4 @@ pub(crate) use kcat::check_time as check_kcat_time;
 pub use kcat::{Kcat, kcat_is_there};
 pub use logs::{CopiedRecords, compare, compare_beginning, log_bytes, log_paths};
 pub use mirror_maker::{MirrorMaker, MirrorMakerSetup};
+pub(crate) use subjects::mirror_maker_name;

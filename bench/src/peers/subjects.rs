@@ -181,10 +181,14 @@ impl Subject for LonghaulMirrors<'_> {
     }
 }
 
+/// The name of its row, in every benchmark.
+pub(crate) fn mirror_maker_name(tuned: bool) -> String {
+    format!("MirrorMaker 2, {}", if tuned { "tuned" } else { "as shipped" })
+}
+
 impl Subject for MirrorMakerCopies<'_> {
     fn name(&self) -> String {
-        let how = if self.tuned { "tuned" } else { "as shipped" };
-        format!("MirrorMaker 2, {how}")
+        mirror_maker_name(self.tuned)
     }
 
     fn ours(&self) -> bool {
