@@ -54,6 +54,8 @@ pub struct DataplaneConfig {
     pub cores: Vec<CoreConfig>,
     /// The address consumers connect to; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Who this node is to consumers.
+    pub advertised: Advertised,
     /// Connections over all cores; a connection beyond is closed at once.
     pub connections_max: usize,
     /// Largest request frame accepted, in bytes.
@@ -68,6 +70,17 @@ pub struct DataplaneConfig {
     pub idle_timeout: Duration,
     /// Fetch sessions kept (Kafka `max.incremental.fetch.session.cache.slots`).
     pub sessions_max: usize,
+}
+
+/// Who a node is to its clients, where an answer names a leader.
+#[derive(Clone, Debug, Default)]
+pub struct Advertised {
+    /// Its node id.
+    pub node_id: i32,
+    /// Its host; the address that the client reached when not set.
+    pub host: Option<String>,
+    /// Its port; the one that the client reached when not set.
+    pub port: Option<u16>,
 }
 
 /// Fetch settings of a link, changeable while it runs.

@@ -24,8 +24,8 @@ pub mod serve;
 pub mod wire;
 
 pub use handle::{
-    Assignment, BrokerId, ColdRequest, ConnectionId, CoreConfig, CoreId, CursorFault, Dataplane,
-    DataplaneConfig, Event, EventSink, FaultReport, LaneClosed, LaneId, LaneKind, LaneSpec,
-    LeaderHint, LinkId, LinkSettings, LogRepair, Reply, Resume, StartError,
+    Advertised, Assignment, BrokerId, ColdRequest, ConnectionId, CoreConfig, CoreId, CursorFault,
+    Dataplane, DataplaneConfig, Event, EventSink, FaultReport, LaneClosed, LaneId, LaneKind,
+    LaneSpec, LeaderHint, LinkId, LinkSettings, LogRepair, Reply, Resume, StartError,
 };
 pub use partition::{MirrorInfo, Partition, PartitionState, PartitionTable, Progress};

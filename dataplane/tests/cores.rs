@@ -15,8 +15,9 @@ use longhaul_dataplane::wire::{
     FetchResponseParser, FetchTopic, IsolationLevel, RequestHeader, TopicKey,
 };
 use longhaul_dataplane::{
-    Assignment, BrokerId, CoreConfig, CoreId, Dataplane, DataplaneConfig, Event, EventSink, LaneId,
-    LaneKind, LaneSpec, LinkId, LinkSettings, Partition, PartitionTable, Reply, Resume, StartError,
+    Advertised, Assignment, BrokerId, CoreConfig, CoreId, Dataplane, DataplaneConfig, Event,
+    EventSink, LaneId, LaneKind, LaneSpec, LinkId, LinkSettings, Partition, PartitionTable, Reply,
+    Resume, StartError,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use storage::{
@@ -50,6 +51,7 @@ fn config(cores: Vec<CoreConfig>, listen: SocketAddr) -> DataplaneConfig {
     DataplaneConfig {
         cores,
         listen,
+        advertised: Advertised::default(),
         connections_max: 100,
         request_bytes_max: 1 << 20,
         fetch_bytes_max: 1 << 20,

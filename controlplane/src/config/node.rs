@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dataplane::{CoreConfig, DataplaneConfig};
+use dataplane::{Advertised, CoreConfig, DataplaneConfig};
 use serde::Deserialize;
 use storage::{LogConfig, StorageConfig};
 
@@ -310,6 +310,11 @@ impl NodeConfig {
         Ok(DataplaneConfig {
             cores: self.core_configs()?,
             listen: self.listen_address()?,
+            advertised: Advertised {
+                node_id: self.node_id,
+                host: self.advertised_host.clone(),
+                port: self.advertised_port,
+            },
             connections_max: self.serve.connections_max,
             request_bytes_max: self.serve.request_bytes_max,
             fetch_bytes_max: self.serve.fetch_bytes_max,

@@ -72,8 +72,15 @@ impl ServeShared {
         Patience { idle: self.config.idle_timeout, stalled: self.config.send_timeout }
     }
 
-    fn environment<'a>(&'a self, core: &CoreContext<'a>) -> FetchEnvironment<'a> {
+    /// `reached` is the address that the client connected to.
+    fn environment<'a>(
+        &'a self,
+        core: &CoreContext<'a>,
+        reached: SocketAddr,
+    ) -> FetchEnvironment<'a> {
         FetchEnvironment {
+            advertised: &self.config.advertised,
+            reached,
             table: core.table,
             sessions: &self.sessions,
             bytes_max: self.config.fetch_bytes_max.min(FETCH_BYTES_MAX),
@@ -371,7 +378,8 @@ impl ServeDriver {
         core.counters.requests.add(1);
         connection.request_at = Some(core.now);
         connection.beyond_since = None;
-        let handled = requests::handle(connection.frames.frame(len), self.shared.environment(core));
+        let environment = self.shared.environment(core, connection.local);
+        let handled = requests::handle(connection.frames.frame(len), environment);
         if let Handled::Cold = handled {
             let (frame, charge) = connection.frames.take_frame(len);
             connection.state = State::Cold { _charge: charge };
@@ -420,7 +428,10 @@ impl ServeDriver {
                 return;
             }
             self.waiters.remove(chain);
-            if let Some(ready) = fetch.look(self.shared.environment(core)) {
+            let Some(reached) = self.slots.get_mut(slot).map(|connection| connection.local) else {
+                return;
+            };
+            if let Some(ready) = fetch.look(self.shared.environment(core, reached)) {
                 self.start_sending(core, slot, ready);
                 return;
             }
@@ -439,9 +450,10 @@ impl ServeDriver {
         let State::Polling(poll) = std::mem::replace(&mut connection.state, State::Reading) else {
             return;
         };
+        let reached = connection.local;
         let Poll { mut fetch, chain, .. } = *poll;
         self.waiters.remove(chain);
-        let ready = fetch.answer(self.shared.environment(core));
+        let ready = fetch.answer(self.shared.environment(core, reached));
         self.start_sending(core, slot, ready);
     }
 

@@ -13,7 +13,9 @@ use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 
 use super::errors;
 use super::testing::{Batch, Node, decode_frame, topic_id};
-use crate::handle::{ColdRequest, CoreConfig, Dataplane, DataplaneConfig, Event, EventSink, Reply};
+use crate::handle::{
+    Advertised, ColdRequest, CoreConfig, Dataplane, DataplaneConfig, Event, EventSink, Reply,
+};
 
 /// Nothing in these tests takes as long; a client that waits longer has been forgotten.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,6 +39,7 @@ fn config() -> DataplaneConfig {
     DataplaneConfig {
         cores: vec![core.clone(), core],
         listen: "127.0.0.1:0".parse().expect("an address"),
+        advertised: Advertised::default(),
         connections_max: 100,
         request_bytes_max: 4 << 20,
         fetch_bytes_max: 50 << 20,
@@ -153,6 +156,58 @@ fn every_fetch_version_brings_the_stored_bytes() {
         assert_eq!(frame.clone().get_i32(), 77, "correlation id, version {version}");
         assert!(records(frame, version) == stored, "version {version}");
     }
+}
+
+/// Sends a fetch with an old leader epoch; returns the answer.
+fn fenced(served: &Served, version: i16) -> oracle::FetchResponse {
+    let mut body = fetch_body(version, "a", 0, 0);
+    body.topics[0].partitions[0].current_leader_epoch = 2;
+    let mut stream = served.connect();
+    stream.write_all(&request_frame(1, version, 1, &body)).expect("a request sent");
+    decode_frame(answer(&mut stream), version)
+}
+
+#[test]
+fn a_fenced_reader_is_told_epoch_and_address_of_the_leader() {
+    let advertised = Advertised { node_id: 7, host: Some("node7.example".into()), port: Some(91) };
+    let reached = Advertised { node_id: 7, ..Advertised::default() };
+    for advertised in [advertised, reached] {
+        let served = serve(DataplaneConfig { advertised: advertised.clone(), ..config() });
+        let mut local = served.node.add("a", 0);
+        local.append(&[Batch { epoch: 3, ..Batch::at(0, 10) }]);
+        for version in [12, 15, 16, 18] {
+            let response = fenced(&served, version);
+            let partition = &response.responses[0].partitions[0];
+            assert_eq!(partition.error_code, errors::FENCED_LEADER_EPOCH);
+            let leader = &partition.current_leader;
+            let told = (leader.leader_id.0, leader.leader_epoch);
+            let endpoints: Vec<_> = response
+                .node_endpoints
+                .iter()
+                .map(|node| (node.node_id.0, node.host.to_string(), node.port))
+                .collect();
+            if version < 16 {
+                assert_eq!((told, endpoints), ((-1, -1), Vec::new()), "version {version}");
+                continue;
+            }
+            let address = served.dataplane.listen_address();
+            let host = advertised.host.clone().unwrap_or_else(|| address.ip().to_string());
+            let port = advertised.port.unwrap_or(address.port());
+            assert_eq!((told, endpoints), ((7, 3), vec![(7, host, port.into())]));
+        }
+    }
+}
+
+#[test]
+fn a_reader_whose_epoch_is_newer_is_told_no_leader() {
+    let served = serve(config());
+    let mut local = served.node.add("a", 0);
+    local.append(&[Batch { epoch: 1, ..Batch::at(0, 10) }]);
+    // 2 is newer than 1: that leader is not known here.
+    let response = fenced(&served, 16);
+    let partition = &response.responses[0].partitions[0];
+    assert_eq!(partition.error_code, errors::UNKNOWN_LEADER_EPOCH);
+    assert!(partition.current_leader.leader_id.0 == -1 && response.node_endpoints.is_empty());
 }
 
 #[test]

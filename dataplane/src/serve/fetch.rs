@@ -9,23 +9,29 @@
 //! message sets of old formats as they are. Nothing is converted (P1).
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use storage::LeaderEpoch;
 
 use super::errors;
 use super::session::{
     Entry, Opened, PartitionKey, Session, SessionCache, SessionChange, lock, next_epoch,
 };
 use super::target::{Look, LookLimits, Target};
+use crate::handle::Advertised;
 use crate::partition::{Partition, PartitionTable};
 use crate::ring::SendPart;
 use crate::wire::{
     AnswerHead, AnswerPartition, FetchAnswer, FetchPartition, FetchRequest, FetchTopic,
-    IsolationLevel, TopicKey,
+    IsolationLevel, LeaderAndEpoch, NodeEndpoint, TopicKey,
 };
 
 /// First version that names topics by id.
 const VERSION_TOPIC_IDS: i16 = 13;
+/// First version whose clients take a leader's address from an answer (KIP-951).
+const VERSION_LEADER_HINTS: i16 = 16;
 /// First version whose clients know the storage error.
 const VERSION_STORAGE_ERROR: i16 = 6;
 /// Session epoch of a full fetch that wants a session.
@@ -36,6 +42,10 @@ const EPOCH_FINAL: i32 = -1;
 /// What a fetch runs against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FetchEnvironment<'a> {
+    /// Who this node is to clients.
+    pub(super) advertised: &'a Advertised,
+    /// The address that this client reached.
+    pub(super) reached: SocketAddr,
     /// All partitions.
     pub(super) table: &'a PartitionTable,
     /// All sessions.
@@ -44,6 +54,20 @@ pub(super) struct FetchEnvironment<'a> {
     pub(super) bytes_max: usize,
     /// The time.
     pub(super) now: Instant,
+}
+
+impl FetchEnvironment<'_> {
+    /// Where this client reaches this node, as Metadata tells it.
+    fn own_endpoint(&self) -> NodeEndpoint {
+        let Advertised { node_id, host, port } = self.advertised;
+        // An IPv4 client on a socket for both families is told the IPv4 address, which it can reach.
+        let reached = || self.reached.ip().to_canonical().to_string();
+        NodeEndpoint {
+            node_id: *node_id,
+            host: host.clone().unwrap_or_else(reached),
+            port: port.unwrap_or(self.reached.port()).into(),
+        }
+    }
 }
 
 /// An answer, ready to send.
@@ -113,8 +137,7 @@ impl PendingFetch {
 
     /// Answers with whatever there is.
     pub(super) fn answer(&mut self, environment: FetchEnvironment<'_>) -> FetchReady {
-        let nothing = || self.encode(errors::NONE, 0, Vec::new());
-        let empty = nothing();
+        let empty = self.encode(environment, errors::NONE, 0, Vec::new());
         self.run(environment, true).unwrap_or(empty)
     }
 
@@ -184,7 +207,7 @@ impl PendingFetch {
         match std::mem::replace(&mut self.context, Context::Failed(errors::NONE)) {
             Context::Failed(code) => {
                 self.context = Context::Failed(code);
-                Some(self.encode(code, 0, Vec::new()))
+                Some(self.encode(environment, code, 0, Vec::new()))
             }
             Context::Full { mut targets, keeps } => {
                 let answer = self.run_full(&mut targets, keeps, environment, late);
@@ -229,7 +252,7 @@ impl PendingFetch {
             .into_iter()
             .filter_map(|index| Some((targets[index].key.clone(), looks[index].take()?)))
             .collect();
-        Some(self.encode(errors::NONE, session_id, ordered))
+        Some(self.encode(environment, errors::NONE, session_id, ordered))
     }
 
     fn run_incremental(
@@ -242,7 +265,7 @@ impl PendingFetch {
         if session.epoch() != epoch {
             // The client gave this request up and sent the next one.
             let code = errors::INVALID_FETCH_SESSION_EPOCH;
-            return Some(self.encode(code, session.id(), Vec::new()));
+            return Some(self.encode(environment, code, session.id(), Vec::new()));
         }
         let mut reading = Reading::new(self);
         let mut changed = Vec::new();
@@ -261,15 +284,32 @@ impl PendingFetch {
             session.told(*place, &look.answer);
         }
         let ordered = changed.into_iter().map(|(_, key, look)| (key, look)).collect();
-        Some(self.encode(errors::NONE, session.id(), ordered))
+        Some(self.encode(environment, errors::NONE, session.id(), ordered))
     }
 
-    fn encode(&self, error_code: i16, session_id: i32, looks: Vec<(TopicKey, Look)>) -> FetchReady {
+    fn encode(
+        &self,
+        environment: FetchEnvironment<'_>,
+        error_code: i16,
+        session_id: i32,
+        looks: Vec<(TopicKey, Look)>,
+    ) -> FetchReady {
+        // The fenced ones may come back at once: with the epoch, and where its leader is.
+        let mut endpoints = Vec::new();
         let mut topics: Vec<(TopicKey, Vec<AnswerPartition>)> = Vec::new();
         let mut records = Vec::new();
         for (key, mut look) in looks {
             if look.answer.error_code == errors::STORAGE && self.version < VERSION_STORAGE_ERROR {
                 look.answer.error_code = errors::NOT_LEADER_OR_FOLLOWER;
+            }
+            if self.version >= VERSION_LEADER_HINTS
+                && let Some(LeaderEpoch(leader_epoch)) = look.fenced_by
+            {
+                let leader_id = environment.advertised.node_id;
+                look.answer.current_leader = Some(LeaderAndEpoch { leader_id, leader_epoch });
+                if endpoints.is_empty() {
+                    endpoints.push(environment.own_endpoint());
+                }
             }
             records.extend(look.records.filter(|records| records.len_bytes() > 0));
             match topics.last_mut() {
@@ -283,7 +323,7 @@ impl PendingFetch {
             error_code,
             session_id,
         };
-        let answer = FetchAnswer::encode(self.version, &head, &topics, &[]);
+        let answer = FetchAnswer::encode(self.version, &head, &topics, &endpoints);
         let encoded_bytes = answer.pieces.iter().map(bytes::Bytes::len).sum();
         let mut parts = Vec::with_capacity(answer.pieces.len() + records.len());
         let mut records = records.into_iter();

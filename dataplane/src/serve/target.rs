@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use storage::{Offset, ReadError, ReadSlice};
+use storage::{LeaderEpoch, Offset, ReadError, ReadSlice};
 
 use super::epochs;
 use super::errors;
@@ -34,6 +34,8 @@ pub(super) struct Target {
 pub(super) struct Look {
     /// The fields to answer with.
     pub(super) answer: AnswerPartition,
+    /// The epoch that fences the client, which follows an older one.
+    pub(super) fenced_by: Option<LeaderEpoch>,
     /// The records to answer with.
     pub(super) records: Option<ReadSlice>,
     /// Its place in the answer.
@@ -54,6 +56,11 @@ pub(super) enum Rank {
 }
 
 impl Look {
+    /// A look that gave these fields and no records.
+    fn of(answer: AnswerPartition) -> Self {
+        Self { answer, fenced_by: None, records: None, rank: Rank::Known, behind: false }
+    }
+
     /// Whether a client must hear of it at once: it waits for nothing that could still come.
     pub(super) fn is_urgent(&self) -> bool {
         self.is_special() || self.behind
@@ -112,7 +119,12 @@ impl Target {
                 self.ready_bytes = look.answer.records_bytes;
                 look
             }
-            Err(code) => failed(self.fetch.partition, code),
+            Err(code) => {
+                let mut look = failed(self.fetch.partition, code);
+                let fenced = code == errors::FENCED_LEADER_EPOCH;
+                look.fenced_by = fenced.then(|| partition.advertised_epoch());
+                look
+            }
         }
     }
 
@@ -162,7 +174,7 @@ fn failed(partition: i32, error_code: i16) -> Look {
         diverging: None,
         current_leader: None,
     };
-    Look { answer, records: None, rank: Rank::Known, behind: false }
+    Look::of(answer)
 }
 
 /// Reads as Kafka does, down to where its aborted list is null and where it is empty.
@@ -193,7 +205,7 @@ fn read(
         diverging: None,
         current_leader: None,
     };
-    let mut look = Look { answer, records: None, rank: Rank::Known, behind: false };
+    let mut look = Look::of(answer);
     if fetch.last_fetched_epoch >= 0 {
         look.answer.diverging = divergence(partition, fetch)?;
         if look.answer.diverging.is_some() {

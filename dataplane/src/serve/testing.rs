@@ -13,6 +13,7 @@ use storage::{
 
 use super::fetch::{FetchEnvironment, FetchReady};
 use super::session::SessionCache;
+use crate::handle::Advertised;
 use crate::partition::{MirrorInfo, Partition, PartitionTable};
 use crate::ring::SendPart;
 use crate::wire::{FetchPartition, FetchRequest, FetchTopic, IsolationLevel, TopicKey};
@@ -120,6 +121,7 @@ pub(super) struct Node {
     pub(super) storage: Arc<Storage>,
     pub(super) sessions: SessionCache,
     pub(super) now: Instant,
+    advertised: Advertised,
     _directory: tempfile::TempDir,
 }
 
@@ -134,7 +136,8 @@ impl Node {
         })
         .expect("a storage");
         let (table, sessions) = (Arc::new(PartitionTable::default()), SessionCache::new(10));
-        Self { table, storage, sessions, now: Instant::now(), _directory: directory }
+        let (now, advertised) = (Instant::now(), Advertised::default());
+        Self { table, storage, sessions, now, advertised, _directory: directory }
     }
 
     /// A partition of a mirrored topic whose id is made from its name.
@@ -175,6 +178,8 @@ impl Node {
 
     pub(super) fn environment(&self) -> FetchEnvironment<'_> {
         FetchEnvironment {
+            advertised: &self.advertised,
+            reached: "127.0.0.1:9092".parse().expect("an address"),
             table: &self.table,
             sessions: &self.sessions,
             bytes_max: 50 << 20,

@@ -11,8 +11,8 @@ use storage::{Log, LogConfig, Offset, Storage, StorageConfig, TopicId, TopicPart
 
 use super::pair::{Asked, BROKER, EPOCH, LINK, assert_stored, batch_of, encode, settings, told_by};
 use crate::handle::{
-    Assignment, CoreConfig, CoreId, Dataplane, DataplaneConfig, Event, EventSink, LaneId, LaneKind,
-    LaneSpec, Resume,
+    Advertised, Assignment, CoreConfig, CoreId, Dataplane, DataplaneConfig, Event, EventSink,
+    LaneId, LaneKind, LaneSpec, Resume,
 };
 use crate::partition::{Partition, PartitionTable};
 use crate::wire::{FetchRequest, RequestHeader, TopicKey};
@@ -157,6 +157,7 @@ impl Node {
         let config = DataplaneConfig {
             cores: vec![CoreConfig { cpu: None, fetches: true, serves: true }],
             listen: "127.0.0.1:0".parse().unwrap(),
+            advertised: Advertised::default(),
             connections_max: 10,
             request_bytes_max: 1 << 20,
             fetch_bytes_max: 1 << 20,
