@@ -231,6 +231,25 @@ fn an_old_broker_is_asked_for_its_versions_in_the_oldest_way() {
     node.wait_end("m", "t", 0, 10);
 }
 
+/// S-42: before the deadline ends its connection, a broker that does not answer any more is named.
+#[test]
+fn a_broker_that_has_gone_silent_is_named_while_the_others_are_not() {
+    let (node, cluster) = (TestNode::start(), ScriptedCluster::start(2));
+    cluster.create_topic("t", 2, 1);
+    cluster.change("t", 1, |log| log.leader = 2);
+    node.create("m", &cluster, &[]);
+    node.start_topics("m", &["t"]);
+    node.wait_end("m", "t", 0, 0);
+    node.wait_end("m", "t", 1, 0);
+    cluster.silence(1);
+    // Both are idle: no record tells them apart.
+    let row = node.wait_row("m", "t", 0, "to name its broker", |row| row.error_message.is_some());
+    let cause = row.error_message.unwrap_or_default();
+    assert!(cause.starts_with("broker 1 has begun no answer for "), "{cause}");
+    assert_eq!((row.state, row.retry_attempt), ("MIRRORING", 0));
+    assert_eq!(node.row("m", "t", 1).unwrap().error_message, None);
+}
+
 /// S-42, for questions: a broker that has gone silent does not keep the others from being asked.
 #[test]
 fn metadata_is_had_from_another_broker_when_one_is_silent() {

@@ -1,7 +1,10 @@
 //! What an operator sees.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+use dataplane::CoreId;
 
 use super::{MirrorTask, now_ms};
 use crate::mirror::api::{MirrorDescription, PartitionDescription};
@@ -12,10 +15,19 @@ use crate::mirror::machine::Phase;
 /// poll: with the source cut off, no partition shows a lag.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
+/// A broker that began no answer on a core for this long beyond the long poll is said to be quiet. A
+/// core says every 5 s when it last heard of the partitions that answers do not name.
+const QUIET_AFTER: Duration = Duration::from_secs(8);
+
+/// When each broker last began an answer on each core, in Unix milliseconds.
+type Answered = HashMap<(i32, CoreId), i64>;
+
 impl MirrorTask {
     pub(super) fn describe(&self, now: Instant) -> MirrorDescription {
+        let answered = self.answered();
         let entries = self.topics.values().flat_map(|topic| &topic.entries);
-        let partitions = entries.map(|index| self.describe_entry(*index as usize, now)).collect();
+        let partitions =
+            entries.map(|index| self.describe_entry(*index as usize, &answered, now)).collect();
         MirrorDescription {
             name: self.name.to_string(),
             source_bootstrap: self.bootstrap(),
@@ -29,7 +41,36 @@ impl MirrorTask {
         self.record.config.get("bootstrap.servers").cloned().unwrap_or_default()
     }
 
-    fn describe_entry(&self, index: usize, now: Instant) -> PartitionDescription {
+    /// One partition may wait for its turn while others of its broker are answered: the latest counts.
+    fn answered(&self) -> Answered {
+        let mut answered = Answered::new();
+        for entry in &self.entries {
+            if let (Some(broker), Some(partition)) = (entry.broker(), entry.body.partition()) {
+                let latest = answered.entry((broker, entry.core)).or_default();
+                *latest = partition.progress.last_answer_ms.load(Ordering::Relaxed).max(*latest);
+            }
+        }
+        answered
+    }
+
+    /// Says how long its broker has been quiet, when that is longer than a wait for records explains.
+    /// The lane's deadline is another matter: only that ends the connection.
+    fn quiet(&self, entry: &Entry, answered: &Answered, now: Instant) -> Option<String> {
+        let Phase::Mirroring { since } = entry.machine.phase() else { return None };
+        let broker = entry.broker()?;
+        let last_ms = *answered.get(&(broker, entry.core))?;
+        let ago = Duration::from_millis(u64::try_from(now_ms() - last_ms).unwrap_or(0));
+        let quiet = ago.min(now.saturating_duration_since(since));
+        (quiet > QUIET_AFTER + self.config.fetch_wait_max)
+            .then(|| format!("broker {broker} has begun no answer for {} s", quiet.as_secs()))
+    }
+
+    fn describe_entry(
+        &self,
+        index: usize,
+        answered: &Answered,
+        now: Instant,
+    ) -> PartitionDescription {
         let entry = &self.entries[index];
         let end = entry.body.end();
         let mut shown = entry.machine.shown(end, now);
@@ -48,6 +89,11 @@ impl MirrorTask {
         {
             shown.attempts = self.refresh.failures;
             shown.message = Some(trouble.clone());
+        }
+        if shown.state == "MIRRORING"
+            && let Some(quiet) = self.quiet(entry, answered, now)
+        {
+            shown.message = Some(quiet);
         }
         if shown.message.is_none() {
             shown.message.clone_from(&entry.record.note);
