@@ -197,21 +197,34 @@ impl StateFile {
     /// Opens a state file and says what it holds; nothing when there is none.
     pub fn open(path: &Path, host: &Host) -> Result<Option<(Self, Saved)>, StateError> {
         let wrong = |source| StateError::File { path: path.to_owned(), source };
+        let not_ours =
+            |what: &str| StateError::Format { path: path.to_owned(), what: what.to_owned() };
         // The open of a pipe would wait for somebody at its other end.
         let mut options = OpenOptions::new();
         options.append(true).read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let file = match options.open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Neither a file that is there, nor a place for a new one.
+                return if path.is_symlink() {
+                    Err(not_ours("it is a link to nothing"))
+                } else {
+                    Ok(None)
+                };
+            }
             other => other.map_err(wrong)?,
         };
         if !file.metadata().map_err(wrong)?.is_file() {
-            let what = "it is no ordinary file".to_owned();
-            return Err(StateError::Format { path: path.to_owned(), what });
+            return Err(not_ours("it is no ordinary file"));
         }
         let mut state = Self { path: path.to_owned(), file };
         state.lock()?;
         let mut text = String::new();
-        (&mut state.file).take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(wrong)?;
+        (&mut state.file).take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::InvalidData => not_ours("it is no text"),
+                _ => wrong(error),
+            }
+        })?;
         let saved = state.understand(&text, host)?;
         Ok(Some((state, saved)))
     }

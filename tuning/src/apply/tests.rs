@@ -353,3 +353,21 @@ fn what_is_no_state_file_is_never_removed() {
         assert!(apply(&bench.report(), &bench.machine.host(), path, &mut |_| {}).is_err());
     }
 }
+
+#[test]
+fn bytes_and_a_link_to_nothing_are_told_to_be_moved_away() {
+    let bench = Bench::new();
+    let folder = bench.state.parent().unwrap();
+    let (bytes, link) = (folder.join("bytes"), folder.join("link"));
+    fs::write(&bytes, [0xff, 0xfe, 0]).unwrap();
+    std::os::unix::fs::symlink(folder.join("nothing"), &link).unwrap();
+    for path in [&bytes, &link] {
+        let host = bench.machine.host();
+        let told = [
+            rollback(&host, path, true, &mut |_| {}).unwrap_err().to_string(),
+            apply(&bench.report(), &host, path, &mut |_| {}).unwrap_err().to_string(),
+        ];
+        assert!(told.iter().all(|told| told.contains("Move it away to go on")), "{told:?}");
+    }
+    assert!(!folder.join("nothing").exists());
+}
