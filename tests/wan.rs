@@ -55,6 +55,18 @@ fn a_command_runs_on_its_side_and_its_exit_code_is_ours() {
 }
 
 #[test]
+fn no_folder_is_left_where_no_program_is_found() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    if run(&["--", "true"]).is_none() {
+        return;
+    }
+    let mut command = wan_shell(&["--", "/bin/true"]);
+    command.env("PATH", "/nowhere").env("TMPDIR", temporary.path());
+    assert!(command.output().expect("longhaul runs").status.success());
+    assert_eq!(fs::read_dir(temporary.path()).expect("the folder").count(), 0);
+}
+
+#[test]
 fn a_report_in_json_has_both_directions_and_a_verdict() {
     let Some(output) =
         run(&["--json", "--loss", "0.5%", "--burst", "3", "--rate", "1G", "--", "true"])

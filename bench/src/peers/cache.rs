@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::PeerError;
 use super::foreign::{Foreign, require};
+use crate::folder::Folder;
 use crate::run::Session;
 
 /// The broker that peers are measured on.
@@ -112,9 +113,7 @@ impl Cache {
         ));
         fs::create_dir_all(&self.directory)
             .map_err(PeerError::io(format!("make {}", self.directory.display())))?;
-        let work = tempfile::Builder::new()
-            .prefix("fetching-")
-            .tempdir_in(&self.directory)
+        let work = Folder::make(&self.directory, "fetching")
             .map_err(PeerError::io(format!("write to {}", self.directory.display())))?;
         let (pom, jars) = (work.path().join("pom.xml"), work.path().join("jars"));
         fs::write(&pom, pom_text(wanted)).map_err(PeerError::io("write a pom.xml"))?;

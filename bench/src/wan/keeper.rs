@@ -45,6 +45,8 @@ impl Keeper {
         let script = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "longhaul-wan-keeper"])
             .arg(&folder)
+            // Whatever ours is: it needs rm.
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .stdin(Stdio::piped())
             .stdout(first)
             .stderr(second)
