@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::classic::MemberIdentity;
 use super::coordinator::{Groups, Shared};
-use super::offsets::{Committed, OffsetTable, TopicOffsets, Update, WriteRequest};
+use super::offsets::{Committed, TopicOffsets, Update, WriteRequest};
 use crate::admin::KafkaError;
 
 /// What a consumer commits.
@@ -40,18 +40,22 @@ impl Groups {
         }
         let mut outcomes = Vec::with_capacity(count);
         let mut updates = Vec::with_capacity(count);
-        let mut added_bytes = 0;
         let settings = &self.shared.settings;
-        let kept_bytes = self.shared.store.table().kept_bytes();
+        let mut kept_bytes = self.shared.store.table().kept_bytes();
         for offset in request.offsets {
             let metadata = &offset.committed.metadata;
-            let bytes = OffsetTable::entry_bytes(request.group_id, &offset.topic, metadata);
+            let added_bytes = self.shared.store.table().added_bytes(
+                request.group_id,
+                &offset.topic,
+                offset.partition,
+                metadata,
+            );
             let error = if metadata.len() > settings.offset_metadata_bytes_max {
                 KafkaError::OFFSET_METADATA_TOO_LARGE
-            } else if kept_bytes + added_bytes + bytes > settings.offsets_bytes_max {
+            } else if added_bytes > 0 && kept_bytes + added_bytes > settings.offsets_bytes_max {
                 KafkaError::INVALID_COMMIT_OFFSET_SIZE
             } else {
-                added_bytes += bytes;
+                kept_bytes += added_bytes;
                 updates.push(Update::Commit {
                     topic: offset.topic,
                     partition: offset.partition,
@@ -164,5 +168,53 @@ impl Shared {
             };
         };
         Ok(super::subscription::topics_of(&entry.group))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dataplane::PartitionTable;
+    use storage::{Storage, StorageConfig};
+
+    use super::super::offsets::OffsetStore;
+    use super::super::settings::GroupSettings;
+    use super::*;
+
+    async fn commit(groups: &Groups, group_id: &str, offset: i64, metadata: &str) -> KafkaError {
+        let committed = Committed {
+            offset,
+            leader_epoch: 0,
+            metadata: metadata.into(),
+            commit_timestamp_ms: 1,
+        };
+        let offset = CommitOffset { topic: "t".into(), partition: 0, committed };
+        let identity = MemberIdentity { member_id: "", instance_id: None };
+        let offsets = vec![offset];
+        let request = CommitRequest { group_id, identity, generation: -1, offsets };
+        groups.commit(request).await[0]
+    }
+
+    #[tokio::test]
+    async fn without_room_for_new_offsets_those_there_are_still_move() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = Storage::open(StorageConfig {
+            directories: vec![directory.path().to_owned()],
+            descriptors_max: 1_000,
+            mappings_max: 1_000,
+            recycle_bytes_max: 0,
+        })
+        .unwrap();
+        let registry = Arc::new(PartitionTable::default());
+        let store = OffsetStore::open(storage, registry, Arc::new(|_| {})).unwrap();
+        // Room for one entry, and not for two.
+        let settings = GroupSettings { offsets_bytes_max: 300, ..GroupSettings::default() };
+        let groups = Groups::new(store, settings).unwrap();
+        assert_eq!(commit(&groups, "a", 1, "note").await, KafkaError::NONE);
+        let full = KafkaError::INVALID_COMMIT_OFFSET_SIZE;
+        assert_eq!(commit(&groups, "b", 1, "").await, full);
+        assert_eq!(commit(&groups, "a", 2, "n").await, KafkaError::NONE);
+        assert_eq!(commit(&groups, "a", 3, &"x".repeat(300)).await, full);
+        let found = groups.committed("a", [("t", 0)]).unwrap().remove(0).unwrap();
+        assert_eq!((found.offset, &*found.metadata), (2, "n"));
     }
 }

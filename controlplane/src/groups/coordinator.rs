@@ -248,7 +248,8 @@ impl Shared {
             entry.group.take_changed() || (is_over && self.store.table().has_group(&group_id));
         let mut request = changed.then(|| {
             let update = match is_over {
-                true => Update::Delete,
+                // Not deleted: a commit may be under way, and comes first.
+                true => Update::Disband,
                 false => Update::Group(persisted::encode(&entry.group).into()),
             };
             WriteRequest { group: group_id.clone(), updates: vec![update], done: Vec::new() }

@@ -372,6 +372,28 @@ async fn groups_are_described_and_deleted_when_nobody_is_in_them() {
 }
 
 #[tokio::test]
+async fn a_commit_under_way_outlives_the_group_that_its_last_member_leaves() {
+    let scene = Scene::new();
+    let (member_id, generation) = stable_member(&scene, "g").await;
+    let commit_of_member = commit(7, "g", 5, "")
+        .with_member_id(member_id.clone())
+        .with_generation_id_or_member_epoch(generation);
+    // What it waits behind: megabytes.
+    let mut slow = commit(7, "other", 1, &"x".repeat(4_000));
+    let partition = slow.topics[0].partitions[0].clone();
+    slow.topics[0].partitions = vec![partition; 2_000];
+    // An operator removes the member while its commit is on its way to the disk.
+    let leave = LeaveGroupRequest::default().with_group_id(group("g")).with_member_id(member_id);
+    let (_, accepted, left) =
+        tokio::join!(scene.ask(7, &slow), scene.ask(7, &commit_of_member), scene.ask(0, &leave));
+    assert_eq!((accepted.topics[0].partitions[0].error_code, left.error_code), (0, 0));
+    // Written behind everything that was queued before.
+    let _ = scene.ask(7, &commit(7, "other", 1, "")).await;
+    assert_eq!(committed(&scene, "g").await, 5);
+    assert_eq!(committed(&scene.restart(), "g").await, 5);
+}
+
+#[tokio::test]
 async fn offsets_of_topics_that_members_subscribe_to_are_not_deleted() {
     let scene = Scene::new();
     let delete = |group_id: &str| {

@@ -13,7 +13,7 @@ mod writer;
 
 pub(crate) use records::{GroupRecord, MemberRecord};
 pub(crate) use store::{OFFSETS_PARTITIONS, OFFSETS_TOPIC, OffsetStore};
-pub(crate) use table::{Committed, OffsetTable, TopicOffsets, Update};
+pub(crate) use table::{Committed, TopicOffsets, Update};
 pub(crate) use writer::{WriteOutcome, WriteRequest};
 
 #[cfg(test)]

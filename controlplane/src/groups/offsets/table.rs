@@ -35,6 +35,8 @@ pub(crate) enum Update {
     Forget { topic: Arc<str>, partition: i32 },
     /// The group's members changed; the value as it is written.
     Group(Bytes),
+    /// The group has no members any more; what it committed stays.
+    Disband,
     /// The group and all its offsets are deleted.
     Delete,
 }
@@ -112,9 +114,23 @@ impl OffsetTable {
         self.kept_bytes
     }
 
-    /// Memory that a new entry would take.
-    pub(crate) fn entry_bytes(group: &str, topic: &str, metadata: &str) -> usize {
+    /// Memory that an entry takes.
+    fn entry_bytes(group: &str, topic: &str, metadata: &str) -> usize {
         ENTRY_BYTES + group.len() + topic.len() + metadata.len()
+    }
+
+    /// Memory that a commit would add: none for one that replaces another as long.
+    pub(crate) fn added_bytes(
+        &self,
+        group: &str,
+        topic: &str,
+        partition: i32,
+        metadata: &str,
+    ) -> usize {
+        let replaced = self.groups.get(group).and_then(|offsets| offsets.topics.get(topic));
+        let replaced = replaced.and_then(|partitions| partitions.get(&partition));
+        let bytes = |metadata: &str| Self::entry_bytes(group, topic, metadata);
+        bytes(metadata).saturating_sub(replaced.map_or(0, |known| bytes(&known.metadata)))
     }
 
     /// Makes a change.
@@ -137,6 +153,13 @@ impl OffsetTable {
                 self.kept_bytes += added;
                 self.release(replaced.map_or(0, |record| record.len()));
             }
+            Update::Disband => {
+                if let Some(offsets) = self.groups.get_mut(group) {
+                    let released = offsets.record.take().map_or(0, |record| record.len());
+                    self.release(released);
+                    self.drop_if_bare(group);
+                }
+            }
             Update::Delete => {
                 let offsets = self.groups.remove(group).unwrap_or_default();
                 self.release(offsets.kept_bytes(group));
@@ -158,13 +181,7 @@ impl OffsetTable {
             (Some(RecordKey::Group { group }), Some(value)) => {
                 self.apply(&group, &Update::Group(Bytes::copy_from_slice(value)));
             }
-            (Some(RecordKey::Group { group }), None) => {
-                if let Some(offsets) = self.groups.get_mut(group.as_str()) {
-                    let released = offsets.record.take().map_or(0, |record| record.len());
-                    self.release(released);
-                    self.drop_if_bare(&group);
-                }
-            }
+            (Some(RecordKey::Group { group }), None) => self.apply(&group, &Update::Disband),
             (None, _) => {}
         }
     }
@@ -192,6 +209,7 @@ impl OffsetTable {
             Update::Group(value) => {
                 vec![OwnRecord { key: group_key(group), value: Some(value.to_vec()) }]
             }
+            Update::Disband => vec![OwnRecord { key: group_key(group), value: None }],
             Update::Delete => {
                 let mut records = self.live_records(group);
                 records.iter_mut().for_each(|record| record.value = None);
@@ -296,6 +314,11 @@ mod tests {
             ("i", commit("t", 0, 1)),
             ("i", Update::Group(Bytes::from_static(b"x"))),
             ("i", Update::Delete),
+            ("j", Update::Group(Bytes::from_static(b"x"))),
+            ("j", Update::Disband),
+            ("k", Update::Group(Bytes::from_static(b"x"))),
+            ("k", commit("t", 0, 1)),
+            ("k", Update::Disband),
             ("h", Update::Forget { topic: "a-1".into(), partition: 0 }),
         ];
         let mut applied = OffsetTable::default();
@@ -308,11 +331,18 @@ mod tests {
         }
         assert_eq!(applied.committed("g", "a-1-b", 0).unwrap().offset, 7);
         assert_eq!(applied.committed("g", "a-1", 1), None);
-        for group in ["g", "h", "i"] {
+        assert_eq!(applied.committed("k", "t", 0).unwrap().offset, 1);
+        for group in ["g", "h", "i", "j", "k"] {
             assert_eq!(applied.of_group(group), replayed.of_group(group));
         }
-        assert_eq!(applied.group_names(), ["g".into()] as [Arc<str>; 1]);
-        assert_eq!(replayed.group_names(), applied.group_names());
+        let names = |table: &OffsetTable| {
+            let mut names = table.group_names();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&applied), ["g".into(), "k".into()] as [Arc<str>; 2]);
+        assert_eq!(names(&replayed), names(&applied));
+        assert_eq!(applied.group_records().count(), 1, "that of g");
         assert_eq!(replayed.kept_bytes(), applied.kept_bytes());
     }
 
