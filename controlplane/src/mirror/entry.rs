@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dataplane::{CoreId, Partition};
-use storage::{Log, Offset, TopicId, TopicPartition};
+use storage::{LeaderEpoch, Log, Offset, TopicId, TopicPartition};
 
 use super::machine::Machine;
 use crate::store::{PartitionRecord, StoredFault, TopicRecord};
@@ -28,6 +28,11 @@ impl Body {
             Self::Missing | Self::Moving => None,
             Self::Held(partition, _) | Self::Given(partition) => Some(partition),
         }
+    }
+
+    /// The epoch of the log's last batch.
+    pub(super) fn epoch(&self) -> LeaderEpoch {
+        self.partition().map_or(LeaderEpoch::UNKNOWN, |partition| partition.log.latest_epoch())
     }
 
     /// The log's end; -1 while there is none.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use storage::TopicPartition;
+use storage::{LeaderEpoch, Offset, TopicPartition};
 
 /// A mirror as the operator created it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +63,58 @@ pub struct PartitionRecord {
     /// The last of these in words: shown as long as nothing worse is.
     #[serde(default)]
     pub note: Option<String>,
+    /// The last of these in numbers: it is met again when the log could not be repaired at once, or the
+    /// node stopped before it was.
+    #[serde(default)]
+    pub counted: Option<Counted>,
+}
+
+/// A gap or a divergence that was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Leader epoch of our last batch then.
+    pub epoch: i32,
+    /// Our end then.
+    pub end: i64,
+    /// Where the source's log began, or parted from ours.
+    pub source: i64,
+}
+
+impl PartitionRecord {
+    /// Counts a gap between our end and the source's start; answers whether it brings anything new. One
+    /// that was counted and has grown since counts for what it has grown.
+    pub(crate) fn count_gap(&mut self, epoch: LeaderEpoch, end: Offset, start: Offset) -> bool {
+        let known = self
+            .counted
+            .filter(|known| known.epoch == epoch.0 && known.end == end.0 && known.source > end.0);
+        let counted_to = known.map_or(end.0, |known| known.source);
+        let offsets = start.0.saturating_sub(counted_to).max(0);
+        if offsets == 0 {
+            return false;
+        }
+        self.gaps = self.gaps.saturating_add(u32::from(known.is_none()));
+        self.gap_offsets = self.gap_offsets.saturating_add(offsets);
+        self.counted = Some(Counted { epoch: epoch.0, end: end.0, source: start.0 });
+        true
+    }
+
+    /// Counts what a divergence at `common` drops; answers whether it is a new one. The same place can
+    /// part again only after batches of another epoch.
+    pub(crate) fn count_divergence(
+        &mut self,
+        epoch: LeaderEpoch,
+        common: Offset,
+        end: Offset,
+    ) -> bool {
+        let counted = Counted { epoch: epoch.0, end: end.0, source: common.0 };
+        if self.counted == Some(counted) {
+            return false;
+        }
+        let dropped = end.0.saturating_sub(common.0);
+        self.dropped_offsets = self.dropped_offsets.saturating_add(dropped);
+        self.counted = Some(counted);
+        true
+    }
 }
 
 /// A fault that only an operator can end.
@@ -133,4 +185,38 @@ pub struct Snapshot {
     pub partitions: Vec<(Arc<str>, i32, PartitionRecord)>,
     /// History, oldest first.
     pub events: Vec<EventRecord>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: LeaderEpoch = LeaderEpoch(3);
+
+    #[test]
+    fn a_gap_that_is_met_again_counts_once() {
+        let mut record = PartitionRecord::default();
+        assert!(record.count_gap(EPOCH, Offset(100), Offset(250)));
+        assert!(!record.count_gap(EPOCH, Offset(100), Offset(250)));
+        assert_eq!((record.gaps, record.gap_offsets), (1, 150));
+        // The source deleted more before it was passed.
+        assert!(record.count_gap(EPOCH, Offset(100), Offset(300)));
+        assert_eq!((record.gaps, record.gap_offsets), (1, 200));
+        assert!(record.count_gap(EPOCH, Offset(310), Offset(320)));
+        assert_eq!((record.gaps, record.gap_offsets), (2, 210));
+        // Back at the same end after another history was taken over.
+        assert!(record.count_divergence(EPOCH, Offset(90), Offset(310)));
+        assert!(record.count_gap(LeaderEpoch(4), Offset(310), Offset(320)));
+        assert_eq!((record.gaps, record.gap_offsets), (3, 220));
+    }
+
+    #[test]
+    fn a_divergence_that_is_met_again_counts_once() {
+        let mut record = PartitionRecord::default();
+        assert!(record.count_divergence(EPOCH, Offset(60), Offset(100)));
+        assert!(!record.count_divergence(EPOCH, Offset(60), Offset(100)));
+        assert_eq!(record.dropped_offsets, 40);
+        assert!(record.count_divergence(LeaderEpoch(4), Offset(60), Offset(100)));
+        assert_eq!(record.dropped_offsets, 80);
+    }
 }

@@ -14,7 +14,7 @@ use crate::mirror::entry::Body;
 use crate::mirror::fault::Failure;
 use crate::mirror::machine::{FaultClass, Leader, Phase};
 use crate::mirror::verdict::{CommonPoint, Verdict};
-use crate::store::{Change, EventKind};
+use crate::store::{Change, EventKind, PartitionRecord};
 
 /// Partitions of one batch of questions: bounds the time until the first of them mirror.
 const QUESTIONS_MAX: usize = 4_000;
@@ -23,6 +23,15 @@ const QUESTIONS_MAX: usize = 4_000;
 struct Go {
     entry: usize,
     repair: Option<LogRepair>,
+    /// Its record as it is stored, once that is about to change.
+    before: Option<PartitionRecord>,
+}
+
+impl Go {
+    /// Goes on with the log as it is.
+    fn on(entry: usize) -> Self {
+        Self { entry, repair: None, before: None }
+    }
 }
 
 /// A log to make.
@@ -138,7 +147,7 @@ impl MirrorTask {
         changes: &mut Vec<Change>,
     ) -> Option<Go> {
         match verdict {
-            Verdict::GoOn | Verdict::Begin(_) => Some(Go { entry: index, repair: None }),
+            Verdict::GoOn | Verdict::Begin(_) => Some(Go::on(index)),
             Verdict::Replaced(offset) => {
                 let message = format!(
                     "the topic was recreated at the source: at offset {offset} it has another batch \
@@ -182,9 +191,12 @@ impl MirrorTask {
             self.stop(index, &message, changes);
             return None;
         }
+        let repair = Some(LogRepair::ResetTo(to));
         let entry = &mut self.entries[index];
-        entry.record.gaps = entry.record.gaps.saturating_add(1);
-        entry.record.gap_offsets = entry.record.gap_offsets.saturating_add(distance(from, to));
+        let before = entry.record.clone();
+        if !entry.record.count_gap(entry.body.epoch(), from, to) {
+            return Some(Go { repair, ..Go::on(index) });
+        }
         entry.record.note = Some(format!(
             "{text}; {} gap(s), {} offsets in all",
             entry.record.gaps, entry.record.gap_offsets
@@ -192,7 +204,7 @@ impl MirrorTask {
         tracing::warn!(mirror = %self.name, partition = %entry.id, "gap: {text}");
         changes.push(Change::Partition(entry.id.clone(), entry.record.clone()));
         changes.push(self.event(index, EventKind::Gap, text));
-        Some(Go { entry: index, repair: Some(LogRepair::ResetTo(to)) })
+        Some(Go { entry: index, repair, before: Some(before) })
     }
 
     fn diverged(
@@ -219,14 +231,6 @@ impl MirrorTask {
             self.stop(index, &message, changes);
             return None;
         }
-        let entry = &mut self.entries[index];
-        let text =
-            format!("diverged at offset {} ({how}); {dropped} records dropped", common.offset);
-        tracing::warn!(mirror = %self.name, partition = %entry.id, "{text}");
-        entry.record.dropped_offsets = entry.record.dropped_offsets.saturating_add(dropped);
-        entry.record.note = Some(text.clone());
-        changes.push(Change::Partition(entry.id.clone(), entry.record.clone()));
-        changes.push(self.event(index, EventKind::Truncated, text));
         let our_start = self.entries[index].body.partition().map(|ours| ours.log.log_start());
         // Nothing in common that either side still has: the log begins anew.
         let nothing_left = our_start.is_none_or(|start| common.offset < start);
@@ -235,16 +239,29 @@ impl MirrorTask {
         } else {
             LogRepair::TruncateTo(common.offset)
         };
-        Some(Go { entry: index, repair: Some(repair) })
+        let repair = Some(repair);
+        let entry = &mut self.entries[index];
+        let before = entry.record.clone();
+        if !entry.record.count_divergence(entry.body.epoch(), common.offset, end) {
+            return Some(Go { repair, ..Go::on(index) });
+        }
+        let text =
+            format!("diverged at offset {} ({how}); {dropped} records dropped", common.offset);
+        tracing::warn!(mirror = %self.name, partition = %entry.id, "{text}");
+        entry.record.note = Some(text.clone());
+        changes.push(Change::Partition(entry.id.clone(), entry.record.clone()));
+        changes.push(self.event(index, EventKind::Truncated, text));
+        Some(Go { entry: index, repair, before: Some(before) })
     }
 
     /// Stores what must be stored, then lets the cursors go. The leader's epoch is stored before any
     /// batch of it can arrive, so what is advertised never falls, whatever a crash takes away.
-    async fn send_on(&mut self, going: Vec<Go>, mut changes: Vec<Change>, now: Instant) {
-        for go in &going {
+    async fn send_on(&mut self, mut going: Vec<Go>, mut changes: Vec<Change>, now: Instant) {
+        for go in &mut going {
             let entry = &mut self.entries[go.entry];
             let epoch = entry.machine.leader().map_or(-1, |leader| leader.epoch.0);
             if epoch > entry.record.epoch {
+                go.before.get_or_insert_with(|| entry.record.clone());
                 entry.record.epoch = epoch;
                 changes.push(Change::Partition(entry.id.clone(), entry.record.clone()));
             }
@@ -252,6 +269,10 @@ impl MirrorTask {
         if let Err(error) = self.shared.store.write(changes).await {
             let failure = Failure::retry(error.to_string());
             for go in going {
+                // What is not stored is stored the next time, and not taken for stored till then.
+                if let Some(before) = go.before {
+                    self.entries[go.entry].record = before;
+                }
                 self.fail(go.entry, &failure, now);
             }
             return;
@@ -351,7 +372,7 @@ impl MirrorTask {
             if existed || entry.machine.leader() != Some(leader) {
                 entry.machine.align_again();
             } else {
-                going.push(Go { entry: index, repair: None });
+                going.push(Go::on(index));
             }
         }
         self.send_on(going, Vec::new(), now).await;
@@ -457,3 +478,7 @@ fn create_log(
         Err(error) => Err(error.to_string()),
     }
 }
+
+#[cfg(test)]
+#[path = "alignment_tests.rs"]
+mod tests;
