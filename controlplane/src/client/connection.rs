@@ -323,9 +323,23 @@ async fn connect_tcp(
             cause: error.to_string(),
         })?
         .collect();
+    connect_any(&resolved, address, settings).await
+}
+
+/// The first that answers. Each has its share of the time: behind one that swallows packets, an IPv6 path
+/// that leads nowhere most likely, the next is reached all the same.
+async fn connect_any(
+    candidates: &[SocketAddr],
+    address: &Address,
+    settings: &ClientSettings,
+) -> Result<TcpStream, ClientError> {
+    let share = settings.connect_timeout / u32::try_from(candidates.len().max(1)).unwrap_or(1);
+    let silent = || std::io::Error::other(format!("no connection within {} ms", share.as_millis()));
     let mut cause = "the name has no address".to_owned();
-    for candidate in resolved {
-        match TcpStream::connect(candidate).await.and_then(|stream| tune(stream, settings)) {
+    for candidate in candidates {
+        let connected = timeout(share, TcpStream::connect(candidate)).await;
+        let connected = connected.unwrap_or_else(|_| Err(silent()));
+        match connected.and_then(|stream| tune(stream, settings)) {
             Ok(stream) => return Ok(stream),
             // The address is in the message already, unless a name was resolved to it.
             Err(error) if candidate.to_string() == address.to_string() => {

@@ -130,3 +130,36 @@ async fn an_address_that_nobody_has_is_an_error_in_words() {
     let error = Connection::open(&closed, &settings()).await.unwrap_err().to_string();
     assert!(error.contains("cannot connect") && error.contains(&closed.to_string()), "{error}");
 }
+
+/// A port whose queue is full: what it is sent is dropped, like by a path that leads nowhere.
+fn blackhole() -> (Vec<std::net::TcpStream>, socket2::Socket, SocketAddr) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300));
+    let waiting: Vec<_> = (0..16).map_while(|_| connect().ok()).collect();
+    assert!(waiting.len() < 16, "its queue has no end");
+    (waiting, socket, address)
+}
+
+#[tokio::test]
+async fn an_address_that_swallows_packets_does_not_hide_the_next_one() {
+    let (_waiting, _socket, nowhere) = blackhole();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = listener.local_addr().unwrap();
+    let address = Address::parse("source.example:9092").unwrap();
+    let settings = ClientSettings { connect_timeout: Duration::from_millis(600), ..settings() };
+    // As `open` does it: both have to fit.
+    let within = |candidates: Vec<SocketAddr>| {
+        let (address, settings) = (address.clone(), settings.clone());
+        async move {
+            let connecting = connect_any(&candidates, &address, &settings);
+            timeout(Duration::from_secs(30), connecting).await.unwrap()
+        }
+    };
+    let connected = within(vec![nowhere, there]).await.unwrap();
+    assert_eq!(connected.peer_addr().unwrap(), there);
+    let error = within(vec![nowhere, nowhere]).await.unwrap_err().to_string();
+    assert!(error.contains("no connection within 300 ms"), "{error}");
+}
