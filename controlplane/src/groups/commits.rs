@@ -173,9 +173,11 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use dataplane::PartitionTable;
     use storage::{Storage, StorageConfig};
 
+    use super::super::classic::{JoinAnswer, JoinRequest};
     use super::super::offsets::OffsetStore;
     use super::super::settings::GroupSettings;
     use super::*;
@@ -194,8 +196,7 @@ mod tests {
         groups.commit(request).await[0]
     }
 
-    #[tokio::test]
-    async fn without_room_for_new_offsets_those_there_are_still_move() {
+    fn open(settings: GroupSettings) -> (tempfile::TempDir, Groups) {
         let directory = tempfile::tempdir().unwrap();
         let storage = Storage::open(StorageConfig {
             directories: vec![directory.path().to_owned()],
@@ -206,9 +207,52 @@ mod tests {
         .unwrap();
         let registry = Arc::new(PartitionTable::default());
         let store = OffsetStore::open(storage, registry, Arc::new(|_| {})).unwrap();
+        (directory, Groups::new(store, settings).unwrap())
+    }
+
+    async fn join(groups: &Groups, group_id: &str) -> JoinAnswer {
+        let request = JoinRequest {
+            member_id: String::new(),
+            fresh_member_id: format!("{group_id}-member"),
+            instance_id: None,
+            client_id: "c".into(),
+            client_host: "/10.0.0.1".into(),
+            session_timeout_ms: 60_000,
+            rebalance_timeout_ms: 60_000,
+            protocol_type: "consumer".into(),
+            protocols: vec![("range".into(), Bytes::new())],
+            knows_member_id_required: false,
+            knows_skip_assignment: false,
+        };
+        groups.join(group_id, request).await
+    }
+
+    #[tokio::test]
+    async fn groups_without_members_give_way_and_keep_their_offsets() {
+        let mut settings = GroupSettings { groups_max: 1, ..GroupSettings::default() };
+        settings.limits.initial_rebalance_delay_ms = 0;
+        let (_directory, groups) = open(settings);
+        let joined = join(&groups, "a").await;
+        assert_eq!(joined.error, KafkaError::NONE);
+        assert_eq!(join(&groups, "b").await.error, KafkaError::GROUP_MAX_SIZE_REACHED);
+        let identity = MemberIdentity { member_id: &joined.member_id, instance_id: None };
+        assert_eq!(groups.leave("a", &[identity]), [KafkaError::NONE]);
+        // It is over, and a new one of that name only commits.
+        assert_eq!(commit(&groups, "a", 5, "").await, KafkaError::NONE);
+        let joined = join(&groups, "a").await;
+        let identity = MemberIdentity { member_id: &joined.member_id, instance_id: None };
+        assert_eq!(groups.leave("a", &[identity]), [KafkaError::NONE]);
+        assert_eq!(join(&groups, "b").await.error, KafkaError::NONE);
+        let found = groups.committed("a", [("t", 0)]).unwrap().remove(0).unwrap();
+        assert_eq!(found.offset, 5);
+        assert_eq!(join(&groups, "a").await.error, KafkaError::GROUP_MAX_SIZE_REACHED);
+    }
+
+    #[tokio::test]
+    async fn without_room_for_new_offsets_those_there_are_still_move() {
         // Room for one entry, and not for two.
         let settings = GroupSettings { offsets_bytes_max: 300, ..GroupSettings::default() };
-        let groups = Groups::new(store, settings).unwrap();
+        let (_directory, groups) = open(settings);
         assert_eq!(commit(&groups, "a", 1, "note").await, KafkaError::NONE);
         let full = KafkaError::INVALID_COMMIT_OFFSET_SIZE;
         assert_eq!(commit(&groups, "b", 1, "").await, full);

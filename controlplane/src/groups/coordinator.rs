@@ -194,6 +194,9 @@ impl Shared {
                 return Err(KafkaError::UNKNOWN_MEMBER_ID);
             }
             if state.groups.len() >= self.settings.groups_max {
+                state.forget_vacant();
+            }
+            if state.groups.len() >= self.settings.groups_max {
                 return Err(KafkaError::GROUP_MAX_SIZE_REACHED);
             }
             state.groups.insert(Arc::from(group_id), Entry::new(Group::new(self.settings.limits)));
@@ -323,6 +326,20 @@ impl State {
         self.memory_bytes -= entry.memory_bytes;
         if let Some(deadline) = entry.deadline {
             self.deadlines.remove(&(deadline, group_id));
+        }
+    }
+
+    /// Drops the groups that nobody is in, and of which nothing waits to be written. What they committed
+    /// stays; who joins one again begins at generation 1, under another member id.
+    fn forget_vacant(&mut self) {
+        let vacant = |entry: &Entry| {
+            let is_empty = entry.group.is_vacant() && entry.group.state() == GroupState::Empty;
+            is_empty && entry.deadline.is_none()
+        };
+        let vacant = self.groups.iter().filter(|(_, entry)| vacant(entry));
+        let vacant: Vec<_> = vacant.map(|(group_id, _)| group_id.clone()).collect();
+        for group_id in vacant {
+            self.forget(&group_id);
         }
     }
 

@@ -7,7 +7,7 @@ use super::classic::Limits;
 pub(crate) struct GroupSettings {
     /// Of each group.
     pub(crate) limits: Limits,
-    /// Groups with members.
+    /// Groups with members; those without give way when there is no room.
     pub(crate) groups_max: usize,
     /// Memory of all groups and their members, in bytes.
     pub(crate) memory_bytes_max: usize,
