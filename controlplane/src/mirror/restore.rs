@@ -64,6 +64,8 @@ struct RestoredTopic {
 #[derive(Debug)]
 struct RestoredPartition {
     id: TopicPartition,
+    /// The topic's id here; zero when it cannot be read.
+    topic_id: TopicId,
     record: PartitionRecord,
     on_disk: bool,
     opened: Option<(Arc<Partition>, Box<Log>)>,
@@ -179,12 +181,14 @@ fn restore_mirror(
         .map_err(|cause| RestoreError::Pattern { mirror: mirror.clone(), cause })?;
     let topics = snapshot.topics.iter().filter(|topic| topic.mirror == mirror).map(|topic| {
         let name: Arc<str> = topic.name.as_str().into();
+        let topic_id = TopicId::parse(&topic.id).unwrap_or(TopicId::ZERO);
         let partitions = (0..topic.partitions).map(|partition| {
             let id = TopicPartition { topic: name.clone(), partition };
             RestoredPartition {
                 record: records.remove(&id).unwrap_or_default(),
                 on_disk: on_disk.contains(&id),
                 opened: None,
+                topic_id,
                 id,
             }
         });
@@ -253,6 +257,13 @@ fn open_log(
             return;
         }
     };
+    let found = log.topic_id();
+    if !found.is_zero() && found != restored.topic_id {
+        // A folder that was copied or put back here. The mirror says so, and how to go on.
+        tracing::error!(partition = %restored.id, %found, "on disk is another topic of this name");
+        drop(log);
+        return;
+    }
     if !recovery.clean {
         tracing::info!(
             partition = %restored.id,

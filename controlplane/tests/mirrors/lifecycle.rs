@@ -72,6 +72,30 @@ fn a_log_made_before_a_crash_that_the_store_knows_nothing_of_is_taken_up() {
 }
 
 #[test]
+fn a_folder_of_another_topic_is_neither_served_nor_written_to() {
+    let (mut node, cluster) = (TestNode::start(), ScriptedCluster::start(1));
+    cluster.create_topic("t", 1, 1);
+    cluster.append("t", 0, &Batch::filled(0, 0, 10, 100));
+    node.create("m", &cluster, &[]);
+    node.start_topics("m", &["t"]);
+    node.wait_end("m", "t", 0, 10);
+    node.stop();
+    // As if the folder of an older topic of that name had been put back.
+    let file = node.data().join("t-0/partition.metadata");
+    let ours = std::fs::read_to_string(&file).unwrap();
+    let other = storage::TopicId([9; 16]);
+    std::fs::write(&file, format!("version: 0\ntopic_id: {other}\n")).unwrap();
+    node.restart();
+    let row = node.wait_failed("m", "t", 0, "has a t-0 of another topic");
+    assert!(row.error_message.unwrap().contains(&other.to_string()));
+    assert!(node.node().table().by_name("t", 0).is_none());
+    node.stop();
+    std::fs::write(&file, ours).unwrap();
+    node.restart();
+    node.wait_end("m", "t", 0, 10);
+}
+
+#[test]
 fn a_second_node_on_the_same_directory_or_port_is_refused_with_a_sentence() {
     let node = TestNode::start();
     let config = longhaul_controlplane::config::NodeConfig {
