@@ -14,7 +14,7 @@ use crate::ground::Ground;
 use crate::node::{NodeProcess, NodeSetup};
 use crate::peers::{
     Broker, BrokerSetup, ClassPath, CopiedRecords, Jars, MirrorMaker, MirrorMakerSetup, SendBuffer,
-    TopicSetup, compare_beginning, log_bytes,
+    TopicSetup, compare_beginning, log_bytes, mirror_maker_name,
 };
 use crate::run::{LimitKind, Sample, Session, Subject, SubjectError};
 
@@ -230,7 +230,7 @@ struct MirrorMakerCopies<'a> {
 
 impl Subject for MirrorMakerCopies<'_> {
     fn name(&self) -> String {
-        format!("MirrorMaker 2, {}", if self.tuned { "tuned" } else { "as shipped" })
+        mirror_maker_name(self.tuned)
     }
 
     fn ours(&self) -> bool {

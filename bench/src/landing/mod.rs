@@ -25,8 +25,9 @@ use storage::{
     TopicPartition,
 };
 
-pub use verdict::Verdict;
+pub use verdict::{Outcome, Verdict};
 
+use crate::folder::Folder;
 use crate::run::{Figure, Limit, LimitKind, ProcessCost, Sample, Session, Subject, SubjectError};
 use receiver::{MAIN_BYTES, Received};
 use stream::Stream;
@@ -116,9 +117,7 @@ const BUSY_MIN: f64 = 0.85;
 pub fn run(options: &Options, session: &Session) -> Result<(), BenchError> {
     check_room(options)?;
     let stream = Arc::new(Stream::prepare(options.size_bytes));
-    let directory = tempfile::Builder::new()
-        .prefix("longhaul-landing-")
-        .tempdir_in(&options.directory)
+    let directory = Folder::make(&options.directory, "landing")
         .map_err(|source| BenchError::io("make a directory for the logs", source))?;
     let bench = Bench::new(&stream, directory.path())?;
     let mut subjects: Vec<Box<dyn Subject + '_>> = Way::ALL

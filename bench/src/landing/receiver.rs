@@ -4,9 +4,9 @@
 //! the segment where the log offers its memory, with a small buffer behind for the fields that
 //! follow; else through a buffer.
 
-use std::fs;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Instant;
 
 use dataplane::ring::{
@@ -17,7 +17,7 @@ use storage::{AppendContext, LandingTarget, LeaderEpoch, Log};
 
 use super::BenchError;
 use super::stream::{ANSWER_HEAD_BYTES, Stream};
-use crate::run::TICKS_PER_SECOND;
+use crate::run::{Stat, TICKS_PER_SECOND};
 
 /// Buffer for records that are copied; as the fetch driver's.
 pub(super) const MAIN_BYTES: usize = 256 * 1024;
@@ -72,12 +72,9 @@ fn thread_cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Field 15 of the thread's stat line. The name in field 2 may hold blanks, but ends at the last `)`.
 fn thread_system_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = fields.split_whitespace().nth(12).and_then(|field| field.parse::<f64>().ok());
-    ticks.map_or(f64::NAN, |ticks| ticks / TICKS_PER_SECOND)
+    let stat = Stat::read(Path::new("/proc/thread-self"));
+    stat.map_or(f64::NAN, |stat| stat.system as f64 / TICKS_PER_SECOND)
 }
 
 /// One connection on a ring of its own.

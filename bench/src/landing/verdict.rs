@@ -23,8 +23,19 @@ pub struct Verdict {
     /// The same in multiples of a raw receive's into memory as large as a segment. No goal: it tells how much of
     /// the cost is that of memory.
     pub cpu_of_spread: f64,
-    /// The first two good enough, with warm segments at hand for nearly all bytes.
-    pub kept: bool,
+    /// How the first two compare with the goals.
+    pub outcome: Outcome,
+}
+
+/// What is to be said of a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Reached, with warm segments at hand for nearly all bytes.
+    Kept,
+    /// Not reached.
+    Missed,
+    /// A figure is missing.
+    Unknown,
 }
 
 impl Verdict {
@@ -42,13 +53,25 @@ impl Verdict {
         let throughput = median(SHIPPED, THROUGHPUT) / median(RAW, THROUGHPUT);
         let (cpu, cpu_of_spread) = (cpu(SHIPPED) / cpu(RAW), cpu(SHIPPED) / cpu(RAW_SPREAD));
         let warm = median(SHIPPED, IN_PLACE) >= IN_PLACE_MIN;
-        let kept = warm && throughput >= THROUGHPUT_MIN && cpu <= CPU_MAX;
-        Self { throughput, cpu, cpu_of_spread, kept }
+        let outcome = if throughput.is_nan() || cpu.is_nan() {
+            Outcome::Unknown
+        } else if warm && throughput >= THROUGHPUT_MIN && cpu <= CPU_MAX {
+            Outcome::Kept
+        } else {
+            Outcome::Missed
+        };
+        Self { throughput, cpu, cpu_of_spread, outcome }
     }
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.outcome == Outcome::Unknown {
+            return formatter.write_str(
+                "Nothing is said of the landing that ships: the runs failed or were too short to tell; use a larger \
+                 --size",
+            );
+        }
         write!(
             formatter,
             "The landing that ships, on warm segments: {:.0} % of the raw receive's throughput \
@@ -57,7 +80,7 @@ impl fmt::Display for Verdict {
             self.throughput * 100.0,
             THROUGHPUT_MIN * 100.0,
             self.cpu,
-            if self.kept { "kept" } else { "MISSED" },
+            if self.outcome == Outcome::Kept { "kept" } else { "MISSED" },
             self.cpu_of_spread
         )
     }
@@ -99,16 +122,27 @@ mod tests {
         ]);
         assert!((verdict.throughput - 0.8).abs() < 1e-9, "{verdict:?}");
         assert!((verdict.cpu - 1.5).abs() < 1e-9, "{verdict:?}");
-        assert!(verdict.kept);
+        assert_eq!(verdict.outcome, Outcome::Kept);
     }
 
     #[test]
     fn a_landing_that_costs_too_much_misses_the_goal() {
         let against = |shipped| verdict(vec![row(RAW, &[(1.0, 0.2)], 0.0), shipped]);
-        assert!(!against(row(SHIPPED, &[(1.5, 0.2)], 98.0)).kept, "too slow");
-        let dear = against(row(SHIPPED, &[(1.0, 0.33)], 98.0));
-        assert!(!dear.kept && dear.to_string().contains("MISSED"), "{dear}");
-        assert!(!against(row(SHIPPED, &[(1.0, 0.2)], 50.0)).kept, "no warm segment was used");
-        assert!(!against(row("other", &[], 0.0)).kept, "nothing measured is nothing kept");
+        let missed = |shipped| against(shipped).outcome == Outcome::Missed;
+        assert!(missed(row(SHIPPED, &[(1.5, 0.2)], 98.0)), "too slow");
+        assert!(missed(row(SHIPPED, &[(1.0, 0.33)], 98.0)), "too dear");
+        assert!(missed(row(SHIPPED, &[(1.0, 0.2)], 50.0)), "no warm segment was used");
+        let dear = against(row(SHIPPED, &[(1.0, 0.33)], 98.0)).to_string();
+        assert!(dear.contains("MISSED"), "{dear}");
+    }
+
+    #[test]
+    fn without_figures_nothing_is_said_of_the_goal() {
+        let short = row(SHIPPED, &[(0.01, 0.001)], 98.0);
+        for shipped in [short, row("other", &[], 0.0)] {
+            let verdict = verdict(vec![row(RAW, &[(1.0, 0.2)], 0.0), shipped]);
+            assert_eq!(verdict.outcome, Outcome::Unknown);
+            assert!(verdict.to_string().contains("larger --size"), "{verdict}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::PeerError;
 use super::broker::{SERVER_FLAGS, java};
 use super::cache::ClassPath;
 use super::foreign::Foreign;
+use crate::folder::Folder;
 use crate::node::MakeCommand;
 
 /// Kafka's default for a consumer's `receive.buffer.bytes`.
@@ -66,7 +67,7 @@ pub struct MirrorMaker {
     process: Foreign,
     source_name: String,
     tuned: bool,
-    _folder: tempfile::TempDir,
+    _folder: Folder,
 }
 
 impl MirrorMaker {
@@ -78,9 +79,7 @@ impl MirrorMaker {
         // Two of the same cluster names join into one Connect cluster, and copy nothing.
         static RUNS: AtomicU32 = AtomicU32::new(1);
         let run = format!("{}x{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-        let folder = tempfile::Builder::new()
-            .prefix("longhaul-mm2-")
-            .tempdir_in(&setup.directory)
+        let folder = Folder::make(&setup.directory, "mm2")
             .map_err(PeerError::io("make a folder for MirrorMaker 2"))?;
         let source_name = format!("src{run}");
         let file = folder.path().join("mm2.properties");

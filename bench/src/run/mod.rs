@@ -25,7 +25,7 @@ pub use machine::Machine;
 pub use series::{NamedHistogram, Series};
 pub use session::{Session, Subject, SubjectError};
 pub use spread::Spread;
-pub(crate) use stat::TICKS_PER_SECOND;
+pub(crate) use stat::{Stat, TICKS_PER_SECOND};
 
 /// Version of the `run.json` this program writes and reads.
 pub const FORMAT: u32 = 1;

@@ -8,26 +8,26 @@ pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Times in ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) id: u32,
-    pub(super) name: String,
-    pub(super) parent: u32,
+pub(crate) struct Stat {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) parent: u32,
     /// Outside the kernel.
-    pub(super) user: u64,
+    pub(crate) user: u64,
     /// In the kernel.
-    pub(super) system: u64,
+    pub(crate) system: u64,
     /// Both, of children that have ended and were waited for.
-    pub(super) children: u64,
+    pub(crate) children: u64,
 }
 
 impl Stat {
     /// Of a process; nothing when there is none.
-    pub(super) fn of(process: u32) -> Option<Self> {
+    pub(crate) fn of(process: u32) -> Option<Self> {
         Self::read(&Path::new("/proc").join(process.to_string()))
     }
 
     /// Of a process or thread by its folder.
-    pub(super) fn read(folder: &Path) -> Option<Self> {
+    pub(crate) fn read(folder: &Path) -> Option<Self> {
         Self::parse(&fs::read_to_string(folder.join("stat")).ok()?)
     }
 

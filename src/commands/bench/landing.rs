@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::landing::{self, Verdict};
+use bench::landing::{self, Outcome, Verdict};
 use clap::Args;
 
 use super::output::Output;
@@ -43,6 +43,6 @@ impl Landing {
         let code = self.output.finish(&run)?;
         let Some(verdict) = run.cases.first().map(Verdict::of) else { return Ok(code) };
         complain(&verdict.to_string());
-        Ok(if verdict.kept { code } else { ExitCode::from(1) })
+        Ok(if verdict.outcome == Outcome::Missed { ExitCode::from(1) } else { code })
     }
 }
