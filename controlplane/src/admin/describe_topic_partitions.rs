@@ -7,7 +7,7 @@ use kafka_protocol::messages::describe_topic_partitions_response::{
     Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 use kafka_protocol::messages::{
-    DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicName,
+    BrokerId, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicName,
 };
 use uuid::Uuid;
 
@@ -69,18 +69,25 @@ fn described(
     from: i32,
     room: usize,
 ) -> Option<(DescribeTopicPartitionsResponseTopic, Option<i32>)> {
-    let partitions = node.topic(name);
-    let topic_id = partitions.first()?.topic_id;
-    let mut remaining = partitions.iter().filter(|partition| partition.id.partition >= from);
-    let page = remaining.by_ref().take(room).map(|partition| {
-        DescribeTopicPartitionsResponsePartition::default()
-            .with_partition_index(partition.id.partition)
-            .with_leader_id(node.id())
-            .with_leader_epoch(partition.advertised_epoch().0)
+    let places = node.places(name);
+    let topic_id = places.iter().flatten().next()?.topic_id;
+    let mut remaining = (0..).zip(&places).filter(|(index, _)| *index >= from);
+    let page = remaining.by_ref().take(room).map(|(index, place)| {
+        let partition = DescribeTopicPartitionsResponsePartition::default()
+            .with_partition_index(index)
             .with_replica_nodes(vec![node.id()])
-            .with_isr_nodes(vec![node.id()])
             .with_eligible_leader_replicas(Some(Vec::new()))
-            .with_last_known_elr(Some(Vec::new()))
+            .with_last_known_elr(Some(Vec::new()));
+        match place {
+            Some(known) => partition
+                .with_leader_id(node.id())
+                .with_leader_epoch(known.advertised_epoch().0)
+                .with_isr_nodes(vec![node.id()]),
+            None => partition
+                .with_error_code(KafkaError::LEADER_NOT_AVAILABLE.code)
+                .with_leader_id(BrokerId(-1))
+                .with_offline_replicas(vec![node.id()]),
+        }
     });
     let topic = DescribeTopicPartitionsResponseTopic::default()
         .with_name(Some(TopicName(text(name))))
@@ -88,7 +95,7 @@ fn described(
         .with_is_internal(name == OFFSETS_TOPIC)
         .with_partitions(page.collect())
         .with_topic_authorized_operations(TOPIC_OPERATIONS);
-    Some((topic, remaining.next().map(|partition| partition.id.partition)))
+    Some((topic, remaining.next().map(|(index, _)| index)))
 }
 
 fn unknown(name: &str) -> DescribeTopicPartitionsResponseTopic {

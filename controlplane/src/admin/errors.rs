@@ -50,6 +50,8 @@ kafka_errors! {
     NONE = 0, None;
     /// The topic or partition is not here.
     UNKNOWN_TOPIC_OR_PARTITION = 3, Refresh;
+    /// The partition is not here, though later ones of its topic are.
+    LEADER_NOT_AVAILABLE = 5, Refresh;
     /// An offset's metadata string is too long.
     OFFSET_METADATA_TOO_LARGE = 12, Final;
     /// Offsets cannot be stored now (disk full or failed), or the group is being removed.

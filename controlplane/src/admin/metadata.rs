@@ -9,7 +9,7 @@ use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
-use kafka_protocol::messages::{MetadataRequest, MetadataResponse, TopicName};
+use kafka_protocol::messages::{BrokerId, MetadataRequest, MetadataResponse, TopicName};
 use storage::TopicId;
 use uuid::Uuid;
 
@@ -87,24 +87,28 @@ fn asked_topic(
 }
 
 fn known_topic(node: &Node, name: &str, operations: i32) -> Option<MetadataResponseTopic> {
-    let partitions = node.topic(name);
-    let topic_id = partitions.first()?.topic_id;
-    let described = partitions
-        .iter()
-        .map(|partition| {
-            MetadataResponsePartition::default()
-                .with_partition_index(partition.id.partition)
+    let places = node.places(name);
+    let topic_id = places.iter().flatten().next()?.topic_id;
+    let described = places.iter().zip(0..).map(|(place, index)| {
+        let partition = MetadataResponsePartition::default()
+            .with_partition_index(index)
+            .with_replica_nodes(vec![node.id()]);
+        match place {
+            Some(known) => partition
                 .with_leader_id(node.id())
-                .with_leader_epoch(partition.advertised_epoch().0)
-                .with_replica_nodes(vec![node.id()])
-                .with_isr_nodes(vec![node.id()])
-        })
-        .collect();
+                .with_leader_epoch(known.advertised_epoch().0)
+                .with_isr_nodes(vec![node.id()]),
+            None => partition
+                .with_error_code(KafkaError::LEADER_NOT_AVAILABLE.code)
+                .with_leader_id(BrokerId(-1))
+                .with_offline_replicas(vec![node.id()]),
+        }
+    });
     let topic = MetadataResponseTopic::default()
         .with_name(Some(TopicName(text(name))))
         .with_topic_id(Uuid::from_bytes(topic_id.0))
         .with_is_internal(name == OFFSETS_TOPIC)
-        .with_partitions(described)
+        .with_partitions(described.collect())
         .with_topic_authorized_operations(operations);
     Some(topic)
 }

@@ -70,6 +70,19 @@ impl Node {
         self.table.topic(name)
     }
 
+    /// A topic's partitions by index. `None` keeps the place of one that is not here, because its log
+    /// cannot be made or opened: clients take the number of partitions they are told for all there are,
+    /// and a group would share out the first ones and leave the last to nobody.
+    pub(super) fn places(&self, topic: &str) -> Vec<Option<Arc<Partition>>> {
+        let mut places = Vec::new();
+        for partition in self.topic(topic) {
+            let index = usize::try_from(partition.id.partition).unwrap_or(0);
+            places.resize(places.len().max(index), None);
+            places.push(Some(partition));
+        }
+        places
+    }
+
     /// Whether a partition is here.
     pub(super) fn has(&self, topic: &str, partition: i32) -> bool {
         self.table.by_name(topic, partition).is_some()

@@ -46,6 +46,38 @@ async fn metadata_names_this_node_in_every_version() {
 }
 
 #[tokio::test]
+async fn a_partition_that_is_not_here_keeps_its_place_between_the_others() {
+    let mut scene = Scene::new();
+    scene.add("holey", 3, TopicId([8; 16]));
+    let all = scene.broker.node.table.topic("holey");
+    scene.broker.node.table.remove_topic("holey");
+    for index in [0, 2] {
+        scene.broker.node.table.insert(all[index].clone());
+    }
+    for version in 0..=13 {
+        let request = MetadataRequest::default().with_topics(Some(vec![by_name("holey")]));
+        let answer = scene.ask(version, &request).await;
+        assert_eq!(answer.topics[0].error_code, 0);
+        let partitions = answer.topics[0].partitions.iter();
+        let told: Vec<_> = partitions
+            .map(|partition| {
+                (partition.partition_index, partition.error_code, partition.leader_id.0)
+            })
+            .collect();
+        assert_eq!(told, [(0, 0, 7), (1, 5, -1), (2, 0, 7)], "version {version}");
+    }
+    let topic = describe_topic_partitions_request::TopicRequest::default()
+        .with_name(TopicName(text("holey")));
+    let request = DescribeTopicPartitionsRequest::default()
+        .with_topics(vec![topic])
+        .with_response_partition_limit(10);
+    let answer = scene.ask(0, &request).await;
+    let codes: Vec<_> =
+        answer.topics[0].partitions.iter().map(|partition| partition.error_code).collect();
+    assert_eq!(codes, [0, 5, 0]);
+}
+
+#[tokio::test]
 async fn metadata_without_a_list_means_all_and_with_an_empty_one_depends() {
     let scene = Scene::new();
     let empty = MetadataRequest::default().with_topics(Some(Vec::new()));
