@@ -38,10 +38,10 @@ impl Subject for Recovers<'_> {
         wait(session, UNDER_LOAD)?;
         producer.check_running()?;
 
-        let busy = BusyWatch::start(&[]);
         let killed = Instant::now();
         broker.kill();
         broker.start_again()?;
+        let busy = BusyWatch::start(&[("broker", broker.pid())]);
         let (address, partitions) = (broker.address(), self.case.partitions);
         let back =
             Back::watch(session, address, partitions, killed, || Ok(broker.check_running()?))?;

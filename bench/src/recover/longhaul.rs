@@ -54,10 +54,10 @@ impl Subject for Recovers<'_> {
         generator.begin(source.begin()?);
         std::thread::sleep(UNDER_LOAD);
 
-        let busy = BusyWatch::start(&[]);
         let killed = Instant::now();
         node.kill()?;
         node.restart()?;
+        let busy = BusyWatch::start(&[("node", node.pid())]);
         let (address, partitions) = (node.address(), self.case.partitions);
         let back = Back::watch(session, address, partitions, killed, || Ok(node.check_running()?))?;
         let processes = CostWatch::of_whole_lives(&[("node", node.pid())]).costs();

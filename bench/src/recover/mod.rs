@@ -193,8 +193,8 @@ impl Back {
         );
         let by = if seconds / passed > BUSY_MIN || machine > BUSY_MIN {
             LimitKind::Cpu
-        } else if busy.storage_wait_share() > 0.3 {
-            LimitKind::Disk
+        } else if let Some(limit) = busy.storage_limit() {
+            return limit;
         } else {
             LimitKind::RoundTrips
         };

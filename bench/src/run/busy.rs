@@ -6,11 +6,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::stat::{Stat, TICKS_PER_SECOND};
+use super::storage_wait::StorageWait;
 use super::{Limit, LimitKind};
 
 /// A thread, or a machine, busy for more than this share of the time was what bound the sample.
 const BUSY_MIN: f64 = 0.85;
-/// Everything stood still waiting for storage for more than this share of the time.
+/// The subject's process waited for storage for more than this share of the time.
 const STORAGE_WAIT_MIN: f64 = 0.3;
 /// More of all processors with other work than this is worth a word.
 const OTHERS_MAX: f64 = 0.25;
@@ -22,7 +23,8 @@ const TIME_MIN: Duration = Duration::from_millis(200);
 pub struct BusyWatch {
     began: Instant,
     machine: Machine,
-    storage_wait: Duration,
+    /// Of the first process, the subject's own.
+    storage_wait: Option<StorageWait>,
     processes: Vec<(String, u32, BTreeMap<u32, u64>)>,
 }
 
@@ -44,9 +46,10 @@ struct Machine {
 }
 
 impl BusyWatch {
-    /// Begins to watch the processes, named by the caller.
+    /// Begins to watch the processes, named by the caller; the first is the subject's own.
     #[must_use]
     pub fn start(processes: &[(&str, u32)]) -> Self {
+        let storage_wait = processes.first().map(|&(_, pid)| StorageWait::of(pid));
         let processes = processes
             .iter()
             .map(|&(name, pid)| {
@@ -54,12 +57,7 @@ impl BusyWatch {
                 (name.to_owned(), pid, ticks.collect())
             })
             .collect();
-        Self {
-            began: Instant::now(),
-            machine: Machine::read(),
-            storage_wait: storage_wait(),
-            processes,
-        }
+        Self { began: Instant::now(), machine: Machine::read(), storage_wait, processes }
     }
 
     /// The share of all processors' time that was not idle, 0 to 1, other programs' included.
@@ -71,11 +69,15 @@ impl BusyWatch {
         if all == 0 { 0.0 } else { 1.0 - idle as f64 / all as f64 }
     }
 
-    /// The share of the time in which all that had something to do waited for storage, 0 to 1.
+    /// That the subject waited for storage, if it did for a good part of the time.
     #[must_use]
-    pub fn storage_wait_share(&self) -> f64 {
-        let waited = storage_wait().saturating_sub(self.storage_wait).as_secs_f64();
-        waited / self.began.elapsed().as_secs_f64()
+    pub fn storage_limit(&self) -> Option<Limit> {
+        let share = self.storage_wait.as_ref()?.share();
+        let (name, ..) = self.processes.first()?;
+        (share > STORAGE_WAIT_MIN).then(|| {
+            let words = format!("{name} waited for storage {:.0} % of the time", share * 100.0);
+            Limit::new(LimitKind::Disk, words)
+        })
     }
 
     /// The busiest thread of the process of that name.
@@ -135,7 +137,6 @@ impl BusyWatch {
             return Limit::new(LimitKind::Unknown, "too short to tell: make the run longer");
         }
         let machine = self.machine_words();
-        let storage_wait = self.storage_wait_share();
         let busiest = self.busiest(own);
         let own_words = format!(
             "{}, {:.0} % of one processor in all its threads",
@@ -153,12 +154,8 @@ impl BusyWatch {
         if self.machine() > BUSY_MIN {
             return Limit::new(LimitKind::Cpu, format!("{machine}; {own_words}"));
         }
-        if storage_wait > STORAGE_WAIT_MIN {
-            let words =
-                format!("everything waited for storage {:.0} % of the time", storage_wait * 100.0);
-            return Limit::new(LimitKind::Disk, words);
-        }
-        Limit::new(LimitKind::Unknown, format!("{own_words}; {machine}"))
+        self.storage_limit()
+            .unwrap_or_else(|| Limit::new(LimitKind::Unknown, format!("{own_words}; {machine}")))
     }
 }
 
@@ -179,14 +176,6 @@ impl Machine {
         let idle = ticks.iter().skip(3).take(2).sum();
         Self { all: ticks.iter().sum(), idle }
     }
-}
-
-/// Time during which all that had something to do waited for storage; 0 where the kernel does not count it.
-fn storage_wait() -> Duration {
-    let text = fs::read_to_string("/proc/pressure/io").unwrap_or_default();
-    let full = text.lines().find(|line| line.starts_with("full"));
-    let total = full.and_then(|line| line.rsplit_once("total=")?.1.trim().parse().ok());
-    Duration::from_micros(total.unwrap_or(0))
 }
 
 /// Name and ticks of each thread of a process.

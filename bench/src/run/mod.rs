@@ -12,6 +12,7 @@ mod series;
 mod session;
 mod spread;
 mod stat;
+mod storage_wait;
 mod text;
 
 use serde::{Deserialize, Serialize};

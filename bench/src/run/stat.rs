@@ -12,6 +12,8 @@ pub(crate) struct Stat {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) parent: u32,
+    /// In a wait that no signal ends, as those for storage are.
+    pub(crate) uninterruptible: bool,
     /// Outside the kernel.
     pub(crate) user: u64,
     /// In the kernel.
@@ -41,6 +43,7 @@ impl Stat {
             id: id.parse().ok()?,
             name: name.to_owned(),
             parent: u32::try_from(field(1)?).ok()?,
+            uninterruptible: fields.first() == Some(&"D"),
             user: field(11)?,
             system: field(12)?,
             children: field(13)? + field(14)?,
@@ -59,10 +62,13 @@ mod tests {
             id: 77,
             name: "odd) (name".to_owned(),
             parent: 42,
+            uninterruptible: false,
             user: 10,
             system: 20,
             children: 70,
         };
+        let waiting = Stat::parse(&line.replace(") S", ") D")).unwrap();
+        assert!(waiting.uninterruptible);
         assert_eq!(Stat::parse(line), Some(wanted));
         assert_eq!(Stat::parse("77 (cut) S 42 77"), None);
         assert_eq!(Stat::of(std::process::id()).map(|stat| stat.id), Some(std::process::id()));
