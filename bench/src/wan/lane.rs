@@ -78,6 +78,30 @@ pub(super) struct Lane {
     runs: Vec<Run>,
     scratch: Box<[u8]>,
     epoch: Instant,
+    wake_up: WakeUp,
+}
+
+/// How long an idle processor takes to wake up, in nanoseconds: the wait ends so much before a packet is due.
+#[derive(Debug, Default)]
+struct WakeUp(u64);
+
+impl WakeUp {
+    /// More than that is the work of others, which comes and goes.
+    const LATE_MAX: u64 = 200_000;
+    /// One wait in so many decides.
+    const WEIGHT: u64 = 8;
+
+    /// What there is to wait of the time until a packet is due. Nothing when it is as good as due.
+    fn wait(&self, left: u64) -> Option<u64> {
+        left.checked_sub(self.0).filter(|wait| *wait > 0)
+    }
+
+    /// A wait ended by itself, this long after the time it was for, or before it.
+    fn ended(&mut self, due: u64, now: u64) {
+        let late = now.saturating_sub(due).min(Self::LATE_MAX);
+        self.0 += late / Self::WEIGHT;
+        self.0 = self.0.saturating_sub(due.saturating_sub(now) / Self::WEIGHT).min(Self::LATE_MAX);
+    }
 }
 
 impl Shared {
@@ -159,6 +183,7 @@ impl Lane {
             link: Link::new(link),
             ring: Ring::new(memory),
             waiting: Waiting::default(),
+            wake_up: WakeUp::default(),
             runs: Vec::new(),
             scratch: vec![0; PACKET_MAX].into(),
             epoch: Instant::now(),
@@ -284,17 +309,25 @@ impl Lane {
     }
 
     fn wait(&mut self, shared: &Shared) -> io::Result<()> {
-        let timeout = match self.waiting.next_due().map(|due| due.checked_sub(self.now())) {
+        let due = self.waiting.next_due();
+        let wait = match due {
             None => None,
-            Some(None | Some(0)) => return Ok(()),
-            Some(Some(left)) => Some(Timespec {
-                tv_sec: (left / 1_000_000_000) as i64,
-                tv_nsec: (left % 1_000_000_000) as i64,
-            }),
+            Some(due) => match self.wake_up.wait(due.saturating_sub(self.now())) {
+                None => return Ok(()),
+                wait => wait,
+            },
         };
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: (wait / 1_000_000_000) as i64,
+            tv_nsec: (wait % 1_000_000_000) as i64,
+        });
         let mut ready =
             [PollFd::new(&*self.input, PollFlags::IN), PollFd::new(&shared.wake, PollFlags::IN)];
         match poll(&mut ready, timeout.as_ref()) {
+            Ok(0) => {
+                let now = self.now();
+                self.wake_up.ended(due.unwrap_or(now), now);
+            }
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -379,4 +412,28 @@ fn thread_time() -> Duration {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A lane that panicked is seen when it is joined; its numbers are still what it counted.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_end_as_much_earlier_as_the_processor_takes_to_wake_up() {
+        let mut wake_up = WakeUp::default();
+        assert_eq!(wake_up.wait(50_000), Some(50_000));
+        for wait in 0..100 {
+            let due = 1_000_000 * (wait + 1);
+            let slept = wake_up.wait(1_000_000).unwrap();
+            // This processor takes 80 us.
+            wake_up.ended(due, due - 1_000_000 + slept + 80_000);
+        }
+        let slept = wake_up.wait(1_000_000).unwrap();
+        assert!((919_000..921_000).contains(&slept), "{slept}");
+        assert_eq!(wake_up.wait(70_000), None, "a sleep would end too late");
+        for wait in 0..1000 {
+            wake_up.ended(wait, wait + 50_000_000);
+        }
+        assert_eq!(wake_up.wait(1_000_000), Some(800_000), "a busy machine is not made up for");
+    }
 }
