@@ -48,6 +48,14 @@ impl EndOffsets {
     /// # Errors
     /// When the connection is lost, or the answer is none.
     pub fn read(&mut self) -> io::Result<Vec<i64>> {
+        Ok(self.known()?.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    /// The same; `None` for a partition that has no leader there yet.
+    ///
+    /// # Errors
+    /// When the connection is lost, or the answer is none.
+    pub fn known(&mut self) -> io::Result<Vec<Option<i64>>> {
         self.correlation_id = self.correlation_id.wrapping_add(1);
         let frame = self.request()?;
         self.stream.write_all(&frame)?;
@@ -63,11 +71,11 @@ impl EndOffsets {
         let header = ApiKey::ListOffsets.response_header_version(VERSION);
         ResponseHeader::decode(&mut bytes, header).map_err(io::Error::other)?;
         let answer = ListOffsetsResponse::decode(&mut bytes, VERSION).map_err(io::Error::other)?;
-        let mut ends = vec![0; self.partitions as usize];
+        let mut ends = vec![None; self.partitions as usize];
         for partition in answer.topics.iter().flat_map(|topic| &topic.partitions) {
             let index = usize::try_from(partition.partition_index).unwrap_or(usize::MAX);
             if let Some(end) = ends.get_mut(index) {
-                *end = if partition.error_code == 0 { partition.offset.max(0) } else { 0 };
+                *end = (partition.error_code == 0).then(|| partition.offset.max(0));
             }
         }
         Ok(ends)

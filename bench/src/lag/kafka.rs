@@ -7,6 +7,7 @@ use super::consumer::Copy;
 use super::live::{LOOK, Live, Mirror};
 use super::longhaul::OWN;
 use super::{Options, TOPIC};
+use crate::ends::EndOffsets;
 use crate::ground::Ground;
 use crate::load::Workload;
 use crate::peers::{
@@ -17,7 +18,7 @@ use crate::run::{Sample, Session, Subject, SubjectError};
 
 /// How long a new broker is given the load before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(15);
-/// MirrorMaker 2 has this long to make its copy of the topic.
+/// A topic has this long to be there: the source's new one, and MirrorMaker 2's copy of it.
 const TOPIC_MAX: Duration = Duration::from_secs(120);
 /// And this long then, for its tasks to begin reading: they start after the topic is made.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -85,8 +86,30 @@ impl KafkaSource {
             compression: "none".to_owned(),
         };
         self.broker.create(session, &topic)?;
+        self.wait_for_leaders(session, &topic)?;
         self.ground.restart_counts()?;
         Ok(Workload { topic: name, ..self.workload.clone() })
+    }
+}
+
+impl KafkaSource {
+    /// A broker confirms a topic before it leads its partitions, and refuses records until then.
+    fn wait_for_leaders(&self, session: &Session, topic: &TopicSetup) -> Result<(), SubjectError> {
+        let lost = |error| SubjectError::failed("ask the broker for its new topic", error);
+        let stream = self.ground.connect(self.broker.address())?;
+        let mut ends = EndOffsets::new(stream, &topic.name, topic.partitions).map_err(lost)?;
+        let began = Instant::now();
+        while ends.known().map_err(lost)?.iter().any(Option::is_none) {
+            if session.stopped() {
+                return Err(SubjectError::Interrupted);
+            }
+            if began.elapsed() > TOPIC_MAX {
+                let words = "the broker does not lead the partitions of its new topic";
+                return Err(SubjectError::Failed(words.to_owned()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }
 
