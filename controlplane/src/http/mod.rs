@@ -6,7 +6,7 @@
 
 mod histograms;
 mod process;
-mod request;
+mod routes;
 mod server;
 
 pub use server::{Http, HttpError, ReadCounters, bind};

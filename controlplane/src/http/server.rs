@@ -5,20 +5,22 @@
 //! request or for taking its answer, gives way to the next when all places are taken.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use axum::Router;
 use dataplane::counters::Snapshot;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
-use super::histograms::{self, Interval};
-use super::request::{self, HEAD_BYTES_MAX, Page, Refusal, Request};
+use super::routes;
 use crate::config::{HttpConfig, NodeConfigError};
 
 /// Connections served at a time.
@@ -29,10 +31,8 @@ const UNDISTURBED: Duration = Duration::from_millis(100);
 const CONNECTION_MAX: Duration = Duration::from_secs(10);
 /// Within which a request's head has to be there.
 const HEAD_MAX: Duration = Duration::from_secs(5);
-/// What is still taken from a client after its answer, for this long at most: a socket that is closed with
-/// bytes unread is reset, and the answer may be lost with it.
-const LINGER_BYTES_MAX: u64 = 1 << 20;
-const LINGER_MAX: Duration = Duration::from_secs(1);
+/// Largest head of a request. Bodies are not read.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// A pause after a failed accept: out of descriptors, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -109,13 +109,13 @@ impl Http {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "no histograms over HTTP"),
         };
-        let source = Source { started, counters, own_name: self.own_name.map(Arc::from) };
+        let router = routes::router(started, counters, self.own_name);
         let mut connections = Connections::default();
         loop {
             match listener.accept().await {
                 Ok((socket, _)) => {
                     connections.make_room().await;
-                    connections.spawn(socket, source.clone());
+                    connections.spawn(socket, router.clone());
                 }
                 Err(error) => {
                     tracing::debug!(%error, "a connection for HTTP was not accepted");
@@ -167,9 +167,9 @@ impl Connections {
         self.open.retain(|open| !open.task.is_finished());
     }
 
-    fn spawn(&mut self, socket: TcpStream, source: Source) {
+    fn spawn(&mut self, socket: TcpStream, router: Router) {
         let busy = Arc::new(AtomicBool::new(false));
-        let served = timeout(CONNECTION_MAX, connection(socket, source, busy.clone()));
+        let served = timeout(CONNECTION_MAX, connection(socket, router, busy.clone()));
         let task = self.tasks.spawn(async move {
             match served.await {
                 Ok(Ok(())) => {}
@@ -181,110 +181,25 @@ impl Connections {
     }
 }
 
-/// What answers are made from.
-#[derive(Clone)]
-struct Source {
-    started: SystemTime,
-    counters: ReadCounters,
-    own_name: Option<Arc<str>>,
-}
-
-async fn connection(
-    mut socket: TcpStream,
-    source: Source,
-    busy: Arc<AtomicBool>,
-) -> io::Result<()> {
-    let asked = match timeout(HEAD_MAX, read_head(&mut socket, source.own_name.as_deref())).await {
-        Ok(asked) => asked?,
-        Err(_) => Err(Refusal::new(
-            "408 Request Timeout",
-            format!("the request did not come within {} s: send it at once", HEAD_MAX.as_secs()),
-        )),
-    };
-    let answer = match asked {
-        Ok(request) => {
+/// Answers one request. Refuses by itself, without a word, what is no request (400), one whose head is too
+/// large (431), and closes when none comes in time.
+async fn connection(socket: TcpStream, router: Router, busy: Arc<AtomicBool>) -> hyper::Result<()> {
+    let router = TowerToHyperService::new(router);
+    let answer = service_fn(|request| {
+        let answer = router.call(request);
+        let busy = &busy;
+        async move {
             busy.store(true, Ordering::Relaxed);
-            let answer = page(request, source).await;
+            let answer = answer.await;
             busy.store(false, Ordering::Relaxed);
             answer
         }
-        Err(refusal) => Err(refusal),
-    };
-    socket.write_all(&bytes_of(answer)).await?;
-    socket.shutdown().await?;
-    // What comes late or does not end is the client's affair.
-    let mut rest = socket.take(LINGER_BYTES_MAX);
-    let _ = timeout(LINGER_MAX, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
-    Ok(())
-}
-
-async fn read_head(
-    socket: &mut TcpStream,
-    own_name: Option<&str>,
-) -> io::Result<Result<Request, Refusal>> {
-    let mut head = Vec::with_capacity(1024);
-    loop {
-        let room = (HEAD_BYTES_MAX - head.len()) as u64;
-        if socket.take(room).read_buf(&mut head).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        match request::parse(&head, own_name) {
-            Ok(None) => {}
-            Ok(Some(request)) => return Ok(Ok(request)),
-            Err(refusal) => return Ok(Err(refusal)),
-        }
-    }
-}
-
-/// An answer's type and body; no body for a request that wants the head alone, but its length.
-struct Content {
-    content_type: &'static str,
-    length: usize,
-    body: Vec<u8>,
-}
-
-async fn page(request: Request, source: Source) -> Result<Content, Refusal> {
-    type Write = fn(&Snapshot, &Interval) -> Vec<u8>;
-    let (write, content_type): (Write, _) = match request.page {
-        Page::HistogramsJson => (histograms::json, "application/json"),
-        Page::HistogramsLog => (histograms::hlog, "text/plain; charset=utf-8"),
-    };
-    // Compressing a few hundred histograms takes milliseconds that other tasks need not wait for.
-    let written = tokio::task::spawn_blocking(move || {
-        let snapshot = (source.counters)()?;
-        Some(write(&snapshot, &Interval { from: source.started, to: SystemTime::now() }))
     });
-    match written.await {
-        Ok(Some(mut body)) => {
-            let length = body.len();
-            if !request.body {
-                body.clear();
-            }
-            Ok(Content { content_type, length, body })
-        }
-        _ => {
-            let sentence = "the node is stopping: ask again when it runs";
-            Err(Refusal::new("503 Service Unavailable", sentence))
-        }
-    }
-}
-
-fn bytes_of(answer: Result<Content, Refusal>) -> Vec<u8> {
-    let (status, allow, content) = match answer {
-        Ok(content) => ("200 OK", None, content),
-        Err(Refusal { status, sentence, allow }) => {
-            let body = format!("{sentence}\n").into_bytes();
-            let content_type = "text/plain; charset=utf-8";
-            (status, allow, Content { content_type, length: body.len(), body })
-        }
-    };
-    let Content { content_type, length, body } = content;
-    let allow = allow.map_or_else(String::new, |methods| format!("allow: {methods}\r\n"));
-    let mut bytes = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\
-         {allow}cache-control: no-store\r\nconnection: close\r\n\r\n"
-    )
-    .into_bytes();
-    bytes.extend_from_slice(&body);
-    bytes
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(socket), answer)
+        .await
 }

@@ -111,8 +111,6 @@ fn the_log_has_a_line_for_every_measure_of_each_core_and_of_all() {
 #[test]
 fn every_refusal_says_what_to_do() {
     let (_runtime, address) = serve(counters());
-    let endless = format!("GET /histograms HTTP/1.1\r\nX: {}", "x".repeat(20_000));
-    let many = format!("GET /histograms HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(200));
     let host = "Host: 127.0.0.1\r\n";
     for (request, expected, needle) in [
         (format!("GET / HTTP/1.1\r\n{host}\r\n"), 404, "GET /histograms"),
@@ -120,14 +118,23 @@ fn every_refusal_says_what_to_do() {
         (format!("POST /histograms HTTP/1.1\r\n{host}\r\n"), 405, "with GET"),
         ("GET /histograms HTTP/1.1\r\n\r\n".to_owned(), 400, "one Host"),
         ("GET /histograms HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(), 421, "IP address"),
-        ("GET /histograms HTTP/2.0\r\n\r\n".to_owned(), 400, "send GET"),
-        ("\u{16}\u{3}\u{1}\u{2}\r\n\r\n".to_owned(), 400, "send GET"),
-        (endless, 431, "fewer headers"),
-        (many, 431, "fewer headers"),
+        ("GET /histograms HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n".to_owned(), 400, "one Host"),
     ] {
         let (status, said) = exchange(address, &request);
         assert!(status == expected && said.contains(needle), "{request:.60}: {status} {said}");
         assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn what_is_no_request_and_what_is_too_large_is_refused_without_a_word() {
+    let (_runtime, address) = serve(counters());
+    let endless = format!("GET /histograms HTTP/1.1\r\nX: {}", "x".repeat(20_000));
+    let many = format!("GET /histograms HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(200));
+    for (request, expected) in
+        [("\u{16}\u{3}\u{1}\u{2}\r\n\r\n", 400), (endless.as_str(), 431), (many.as_str(), 431)]
+    {
+        assert_eq!(exchange(address, request), (expected, String::new()), "{request:.60}");
     }
 }
 
@@ -138,7 +145,7 @@ fn a_refused_method_is_told_the_ones_there_are_and_its_body_is_no_matter() {
     let request = format!("POST /histograms HTTP/1.1\r\nHost: localhost\r\n\r\n{body}");
     let answer = answer(address, &request);
     assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
-    assert!(answer.contains("\r\nallow: GET, HEAD\r\n"), "{answer}");
+    assert!(answer.contains("\r\nallow: GET,HEAD\r\n"), "{answer}");
 }
 
 #[test]
@@ -180,13 +187,11 @@ fn clients_that_are_waited_for_give_way() {
     for text in ["", "GET /hist", "GET / HTTP/1.1\r\n\r\n"] {
         let mut crowd = crowd(address, text);
         assert_eq!(get(address, "/histograms").0, 200, "{text}");
-        // The first one was the first to go, with or without a word, and long before its time was up.
-        let mut said = Vec::new();
-        crowd[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let ended = crowd[0].read_to_end(&mut said);
+        // The first one is gone by then, with or without a word, and long before its time was up.
+        crowd[0].set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let ended = crowd[0].read_to_end(&mut Vec::new());
         let reset = ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
         assert!(reset || ended.is_ok(), "{ended:?}");
-        assert!(!said.starts_with(b"HTTP/1.1 408"), "its time was up");
     }
 }
 
@@ -200,10 +205,10 @@ fn a_burst_of_collectors_is_served_whole() {
 }
 
 #[test]
-fn a_client_that_does_not_ask_is_told_to() {
+fn a_client_that_does_not_ask_is_let_go() {
     let (_runtime, address) = serve(counters());
-    let said = answer(address, "GET /hist");
-    assert!(said.starts_with("HTTP/1.1 408 ") && said.contains("send it at once"), "{said}");
+    assert_eq!(answer(address, ""), "");
+    assert_eq!(answer(address, "GET /hist"), "");
 }
 
 #[test]
