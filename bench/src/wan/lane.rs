@@ -76,9 +76,18 @@ pub(super) struct Lane {
     ring: Ring,
     waiting: Waiting,
     runs: Vec<Run>,
+    /// What is delivered of a packet, run by run.
+    parts: Vec<Part>,
     scratch: Box<[u8]>,
     epoch: Instant,
     wake_up: WakeUp,
+}
+
+/// Bytes of a packet in the ring.
+struct Part {
+    /// In place of the packet's own, if it was cut.
+    header: Option<Box<[u8]>>,
+    bytes: Range<usize>,
 }
 
 /// How long an idle processor takes to wake up, in nanoseconds: the wait ends so much before a packet is due.
@@ -184,6 +193,7 @@ impl Lane {
             ring: Ring::new(memory),
             waiting: Waiting::default(),
             wake_up: WakeUp::default(),
+            parts: Vec::new(),
             runs: Vec::new(),
             scratch: vec![0; PACKET_MAX].into(),
             epoch: Instant::now(),
@@ -245,8 +255,8 @@ impl Lane {
             any = true;
             // A value above the histogram's range counts as its largest.
             numbers.lateness.saturating_record(now - entry.due);
-            let bytes = self.ring.bytes(entry.ticket, entry.part.clone());
-            let written = match &entry.header {
+            let bytes = self.ring.bytes(entry.ticket, entry.part.bytes.clone());
+            let written = match &entry.part.header {
                 None => rustix::io::write(&self.output, bytes),
                 Some(header) => {
                     rustix::io::writev(&self.output, &[IoSlice::new(header), IoSlice::new(bytes)])
@@ -294,17 +304,21 @@ impl Lane {
         if self.runs.is_empty() {
             return;
         }
-        let Some(ticket) = self.ring.admit(len, self.runs.len() as u32) else { return };
+        self.parts.clear();
         for run in &self.runs {
-            let (header, part) = if run.count == shape.segments {
-                (None, 0..len)
+            self.parts.push(if run.count == shape.segments {
+                Part { header: None, bytes: 0..len }
             } else {
                 numbers.cuts += 1;
-                let (header, part) =
-                    shape.cut(self.ring.bytes(ticket, 0..len), run.first, run.count);
-                (Some(header), part)
-            };
-            self.waiting.push(Entry { due: run.due, ticket, header, part }, run.late);
+                let (header, bytes) = shape.cut(&room[..len], run.first, run.count);
+                Part { header: Some(header), bytes }
+            });
+        }
+        // A full queue takes the beginning of a packet: the rest of it is not held.
+        let held = self.parts.iter().map(|part| part.bytes.end).max().unwrap_or(0);
+        let Some(ticket) = self.ring.admit(held, self.runs.len() as u32) else { return };
+        for (run, part) in self.runs.iter().zip(self.parts.drain(..)) {
+            self.waiting.push(Entry { due: run.due, ticket, part }, run.late);
         }
     }
 
@@ -350,9 +364,7 @@ struct Waiting {
 struct Entry {
     due: u64,
     ticket: Ticket,
-    /// In place of the packet's own, if it was cut.
-    header: Option<Box<[u8]>>,
-    part: Range<usize>,
+    part: Part,
 }
 
 impl Waiting {
@@ -400,7 +412,8 @@ impl PartialOrd for Entry {
 
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.ticket, self.part.start).cmp(&(other.due, other.ticket, other.part.start))
+        let key = |entry: &Self| (entry.due, entry.ticket, entry.part.bytes.start);
+        key(self).cmp(&key(other))
     }
 }
 
