@@ -205,12 +205,8 @@ impl Opened {
             },
             self.restored,
         );
-        let identity = NodeIdentity {
-            cluster_id: self.cluster_id.clone(),
-            node_id: config.node_id,
-            advertised_host: config.advertised_host.clone(),
-            advertised_port: config.advertised_port.unwrap_or(address.port()),
-        };
+        let identity =
+            NodeIdentity { cluster_id: self.cluster_id.clone(), advertised: config.advertised() };
         let published = {
             let cores = cores.clone();
             Arc::new(move |partition: &Arc<Partition>| cores.published(partition))

@@ -83,6 +83,22 @@ pub struct Advertised {
     pub port: Option<u16>,
 }
 
+impl Advertised {
+    /// The host that a client is told which reached this node at `reached`. Without a configured one it is that
+    /// address, the only one known to work for it; an IPv4 client on a socket for both families is told the IPv4
+    /// address.
+    #[must_use]
+    pub fn host_at(&self, reached: SocketAddr) -> String {
+        self.host.clone().unwrap_or_else(|| reached.ip().to_canonical().to_string())
+    }
+
+    /// The port that it is told.
+    #[must_use]
+    pub fn port_at(&self, reached: SocketAddr) -> u16 {
+        self.port.unwrap_or(reached.port())
+    }
+}
+
 /// Fetch settings of a link, changeable while it runs.
 #[derive(Clone, Debug)]
 pub struct LinkSettings {

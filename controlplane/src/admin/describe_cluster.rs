@@ -23,7 +23,7 @@ pub(super) fn answer(
     let broker = DescribeClusterBroker::default()
         .with_broker_id(node.id())
         .with_host(node.host(call))
-        .with_port(node.port());
+        .with_port(node.port(call));
     let mut response = DescribeClusterResponse::default()
         .with_cluster_id(text(node.identity.cluster_id.as_str()))
         .with_controller_id(node.id())

@@ -106,7 +106,7 @@ fn settings(
         }
         // An empty name asks for what all brokers have by default: nothing is set there.
         RESOURCE_BROKER if name.is_empty() => Ok(Vec::new()),
-        RESOURCE_BROKER if name == node.identity.node_id.to_string() => {
+        RESOURCE_BROKER if name == node.identity.advertised.node_id.to_string() => {
             Ok(broker_settings(node, call))
         }
         RESOURCE_CLIENT_METRICS | RESOURCE_GROUP => Ok(Vec::new()),
@@ -159,8 +159,8 @@ fn broker_settings(node: &Node, call: &Call) -> Vec<Setting> {
         value_type,
         documentation,
     };
-    let id = node.identity.node_id.to_string();
-    let listener = format!("PLAINTEXT://{}:{}", &*node.host(call), node.port());
+    let id = node.identity.advertised.node_id.to_string();
+    let listener = format!("PLAINTEXT://{}:{}", &*node.host(call), node.port(call));
     let partitions = crate::groups::OFFSETS_PARTITIONS.to_string();
     vec![
         fixed("advertised.listeners", listener, Text, "Where clients reach this node."),

@@ -7,7 +7,7 @@ use kafka_protocol::messages::describe_topic_partitions_response::{
     Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 use kafka_protocol::messages::{
-    BrokerId, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicName,
+    DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicName,
 };
 use uuid::Uuid;
 
@@ -73,21 +73,17 @@ fn described(
     let topic_id = places.iter().flatten().next()?.topic_id;
     let mut remaining = (0..).zip(&places).filter(|(index, _)| *index >= from);
     let page = remaining.by_ref().take(room).map(|(index, place)| {
-        let partition = DescribeTopicPartitionsResponsePartition::default()
+        let leadership = node.leadership(place.as_deref());
+        DescribeTopicPartitionsResponsePartition::default()
             .with_partition_index(index)
             .with_replica_nodes(vec![node.id()])
             .with_eligible_leader_replicas(Some(Vec::new()))
-            .with_last_known_elr(Some(Vec::new()));
-        match place {
-            Some(known) => partition
-                .with_leader_id(node.id())
-                .with_leader_epoch(known.advertised_epoch().0)
-                .with_isr_nodes(vec![node.id()]),
-            None => partition
-                .with_error_code(KafkaError::LEADER_NOT_AVAILABLE.code)
-                .with_leader_id(BrokerId(-1))
-                .with_offline_replicas(vec![node.id()]),
-        }
+            .with_last_known_elr(Some(Vec::new()))
+            .with_error_code(leadership.error.code)
+            .with_leader_id(leadership.leader)
+            .with_leader_epoch(leadership.epoch)
+            .with_isr_nodes(leadership.in_sync)
+            .with_offline_replicas(leadership.offline)
     });
     let topic = DescribeTopicPartitionsResponseTopic::default()
         .with_name(Some(TopicName(text(name))))

@@ -52,7 +52,7 @@ fn coordinator(node: &Node, call: &Call, key_type: i8, key: StrBytes) -> Coordin
     };
     let found = Coordinator::default().with_key(key);
     match refusal {
-        None => found.with_node_id(node.id()).with_host(node.host(call)).with_port(node.port()),
+        None => found.with_node_id(node.id()).with_host(node.host(call)).with_port(node.port(call)),
         Some((error, reason)) => found
             .with_error_code(error.code)
             .with_error_message(Some(text(reason)))

@@ -9,7 +9,7 @@ use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
-use kafka_protocol::messages::{BrokerId, MetadataRequest, MetadataResponse, TopicName};
+use kafka_protocol::messages::{MetadataRequest, MetadataResponse, TopicName};
 use storage::TopicId;
 use uuid::Uuid;
 
@@ -38,7 +38,7 @@ pub(super) fn answer(node: &Node, call: &Call, request: MetadataRequest) -> Meta
     let broker = MetadataResponseBroker::default()
         .with_node_id(node.id())
         .with_host(node.host(call))
-        .with_port(node.port());
+        .with_port(node.port(call));
     let mut response = MetadataResponse::default()
         .with_brokers(vec![broker])
         .with_cluster_id(Some(text(node.identity.cluster_id.as_str())))
@@ -90,19 +90,15 @@ fn known_topic(node: &Node, name: &str, operations: i32) -> Option<MetadataRespo
     let places = node.places(name);
     let topic_id = places.iter().flatten().next()?.topic_id;
     let described = places.iter().zip(0..).map(|(place, index)| {
-        let partition = MetadataResponsePartition::default()
+        let leadership = node.leadership(place.as_deref());
+        MetadataResponsePartition::default()
             .with_partition_index(index)
-            .with_replica_nodes(vec![node.id()]);
-        match place {
-            Some(known) => partition
-                .with_leader_id(node.id())
-                .with_leader_epoch(known.advertised_epoch().0)
-                .with_isr_nodes(vec![node.id()]),
-            None => partition
-                .with_error_code(KafkaError::LEADER_NOT_AVAILABLE.code)
-                .with_leader_id(BrokerId(-1))
-                .with_offline_replicas(vec![node.id()]),
-        }
+            .with_replica_nodes(vec![node.id()])
+            .with_error_code(leadership.error.code)
+            .with_leader_id(leadership.leader)
+            .with_leader_epoch(leadership.epoch)
+            .with_isr_nodes(leadership.in_sync)
+            .with_offline_replicas(leadership.offline)
     });
     let topic = MetadataResponseTopic::default()
         .with_name(Some(TopicName(text(name))))

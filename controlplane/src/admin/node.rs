@@ -1,13 +1,13 @@
 //! What this node tells clients about itself and its topics.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use dataplane::{Partition, PartitionTable};
+use dataplane::{Advertised, Partition, PartitionTable};
 use kafka_protocol::messages::BrokerId;
 use kafka_protocol::protocol::StrBytes;
 
 use super::call::{Call, text};
+use super::errors::KafkaError;
 
 pub(super) use crate::groups::OFFSETS_TOPIC;
 
@@ -32,12 +32,8 @@ const TOPIC_NAME_LEN_MAX: usize = 249;
 pub struct NodeIdentity {
     /// Our own cluster id (22 characters), made once and kept.
     pub cluster_id: String,
-    /// Our node id.
-    pub node_id: i32,
-    /// The host that clients are told, when it is configured; else the address they reached.
-    pub advertised_host: Option<String>,
-    /// The port that clients are told.
-    pub advertised_port: u16,
+    /// Our node id, and where clients are told to find it.
+    pub advertised: Advertised,
 }
 
 /// What the handlers of topics and cluster share.
@@ -49,20 +45,17 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn id(&self) -> BrokerId {
-        BrokerId(self.identity.node_id)
+        BrokerId(self.identity.advertised.node_id)
     }
 
-    /// The host that this client is told. Without a configured one it is the address the client
-    /// reached us at: the only one known to work for it.
+    /// The host that this client is told.
     pub(super) fn host(&self, call: &Call) -> StrBytes {
-        match &self.identity.advertised_host {
-            Some(host) => text(host.as_str()),
-            None => text(reached_address(call.local)),
-        }
+        text(self.identity.advertised.host_at(call.local))
     }
 
-    pub(super) fn port(&self) -> i32 {
-        self.identity.advertised_port.into()
+    /// The port that this client is told.
+    pub(super) fn port(&self, call: &Call) -> i32 {
+        self.identity.advertised.port_at(call.local).into()
     }
 
     /// A topic's partitions; empty when it is not here.
@@ -83,10 +76,39 @@ impl Node {
         places
     }
 
+    /// How the partition of a place is led.
+    pub(super) fn leadership(&self, place: Option<&Partition>) -> Leadership {
+        match place {
+            Some(known) => Leadership {
+                error: KafkaError::NONE,
+                leader: self.id(),
+                epoch: known.advertised_epoch().0,
+                in_sync: vec![self.id()],
+                offline: Vec::new(),
+            },
+            None => Leadership {
+                error: KafkaError::LEADER_NOT_AVAILABLE,
+                leader: BrokerId(-1),
+                epoch: -1,
+                in_sync: Vec::new(),
+                offline: vec![self.id()],
+            },
+        }
+    }
+
     /// Whether a partition is here.
     pub(super) fn has(&self, topic: &str, partition: i32) -> bool {
         self.table.by_name(topic, partition).is_some()
     }
+}
+
+/// What clients are told of who leads a partition. Its one replica is here.
+pub(super) struct Leadership {
+    pub(super) error: KafkaError,
+    pub(super) leader: BrokerId,
+    pub(super) epoch: i32,
+    pub(super) in_sync: Vec<BrokerId>,
+    pub(super) offline: Vec<BrokerId>,
 }
 
 /// Whether a topic of this name could exist on any Kafka cluster.
@@ -98,19 +120,15 @@ pub(super) fn is_topic_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// An IPv4 client on a socket for both families is told the IPv4 address, which it can reach.
-fn reached_address(local: SocketAddr) -> String {
-    local.ip().to_canonical().to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_ipv4_client_of_a_dual_stack_socket_is_told_an_ipv4_address() {
-        assert_eq!(reached_address("[::ffff:10.0.0.1]:9092".parse().unwrap()), "10.0.0.1");
-        assert_eq!(reached_address("[fd00::1]:9092".parse().unwrap()), "fd00::1");
+        let told = |reached: &str| Advertised::default().host_at(reached.parse().unwrap());
+        assert_eq!(told("[::ffff:10.0.0.1]:9092"), "10.0.0.1");
+        assert_eq!(told("[fd00::1]:9092"), "fd00::1");
     }
 
     #[test]

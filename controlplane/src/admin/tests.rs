@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use dataplane::wire::{ApiKey, RequestHeader, response_header_len};
-use dataplane::{ColdRequest, ConnectionId, CoreId, MirrorInfo, Partition, PartitionTable};
+use dataplane::{
+    Advertised, ColdRequest, ConnectionId, CoreId, MirrorInfo, Partition, PartitionTable,
+};
 use kafka_protocol::protocol::{Decodable, Request, StrBytes};
 use storage::{LeaderEpoch, Log, Offset, Storage, StorageConfig, TopicId, TopicPartition};
 
@@ -41,9 +43,7 @@ fn open_storage(directory: &tempfile::TempDir) -> Arc<Storage> {
 fn identity() -> NodeIdentity {
     NodeIdentity {
         cluster_id: "AAAAAAAAAAAAAAAAAAAAAQ".into(),
-        node_id: 7,
-        advertised_host: None,
-        advertised_port: 9092,
+        advertised: Advertised { node_id: 7, host: None, port: Some(9092) },
     }
 }
 

@@ -305,16 +305,22 @@ impl NodeConfig {
         resolve("listen", &self.listen)
     }
 
+    /// Who this node is to clients.
+    #[must_use]
+    pub fn advertised(&self) -> Advertised {
+        Advertised {
+            node_id: self.node_id,
+            host: self.advertised_host.clone(),
+            port: self.advertised_port,
+        }
+    }
+
     /// The data plane's settings.
     pub fn dataplane(&self) -> Result<DataplaneConfig, NodeConfigError> {
         Ok(DataplaneConfig {
             cores: self.core_configs()?,
             listen: self.listen_address()?,
-            advertised: Advertised {
-                node_id: self.node_id,
-                host: self.advertised_host.clone(),
-                port: self.advertised_port,
-            },
+            advertised: self.advertised(),
             connections_max: self.serve.connections_max,
             request_bytes_max: self.serve.request_bytes_max,
             fetch_bytes_max: self.serve.fetch_bytes_max,

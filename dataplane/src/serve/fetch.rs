@@ -59,13 +59,10 @@ pub(super) struct FetchEnvironment<'a> {
 impl FetchEnvironment<'_> {
     /// Where this client reaches this node, as Metadata tells it.
     fn own_endpoint(&self) -> NodeEndpoint {
-        let Advertised { node_id, host, port } = self.advertised;
-        // An IPv4 client on a socket for both families is told the IPv4 address, which it can reach.
-        let reached = || self.reached.ip().to_canonical().to_string();
         NodeEndpoint {
-            node_id: *node_id,
-            host: host.clone().unwrap_or_else(reached),
-            port: port.unwrap_or(self.reached.port()).into(),
+            node_id: self.advertised.node_id,
+            host: self.advertised.host_at(self.reached),
+            port: self.advertised.port_at(self.reached).into(),
         }
     }
 }

@@ -106,7 +106,7 @@ async fn metadata_by_id_finds_the_topic_or_says_the_id_is_unknown() {
 #[tokio::test]
 async fn a_configured_host_is_what_clients_are_told() {
     let mut scene = Scene::new();
-    scene.broker.node.identity.advertised_host = Some("kafka.example".into());
+    scene.broker.node.identity.advertised.host = Some("kafka.example".into());
     let answer = scene.ask(12, &MetadataRequest::default().with_topics(None)).await;
     assert_eq!(&*answer.brokers[0].host, "kafka.example");
     let answer = scene.ask(1, &DescribeClusterRequest::default()).await;
