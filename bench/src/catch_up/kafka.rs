@@ -147,14 +147,13 @@ impl KafkaSource {
         Ok(report.map_or(0, |report| report.source_to_destination.counts.bytes))
     }
 
-    /// The connections of a copy, and the broker's send buffer if it is limited.
-    fn flows(&self, case: &Case<'_>, count: u32, rate: f64) -> Flows {
-        let buffer = case.source.send_buffer_bytes().map(|bytes| Buffer {
-            by: LimitKind::SendBuffer,
-            bytes,
-            round_trip: case.path.round_trip(),
-            rate,
-        });
+    /// The connections of a copy, and what holds each of them back: the reader's receive buffer, or else the broker's
+    /// send buffer, where they are limited.
+    fn flows(&self, case: &Case<'_>, count: u32, rate: f64, window: Option<usize>) -> Flows {
+        let window = window.map(|bytes| (LimitKind::Window, bytes));
+        let send = case.source.send_buffer_bytes().map(|bytes| (LimitKind::SendBuffer, bytes));
+        let round_trip = case.path.round_trip();
+        let buffer = window.or(send).map(|(by, bytes)| Buffer { by, bytes, round_trip, rate });
         Flows::Counted(count, buffer)
     }
 
@@ -205,7 +204,7 @@ impl Subject for LonghaulMirrors<'_> {
             return Err(SubjectError::Failed("the node mirrored nothing".to_owned()));
         }
         let bounds = [(NODE, LimitKind::Cpu), (BROKER, LimitKind::Source), (PATH, LimitKind::Cpu)];
-        let flows = source.flows(case, source.connections()?, seen.progress.plateau());
+        let flows = source.flows(case, source.connections()?, seen.progress.plateau(), None);
         let mut sample =
             case.sample(&bounds, &seen.progress, &seen.spent, &flows, &source.ground)?;
         node.add_histograms(session, &mut sample);
@@ -270,14 +269,8 @@ impl Subject for MirrorMakerCopies<'_> {
             (PATH, LimitKind::Cpu),
         ];
         // Each task reads over one connection, however many others there are.
-        let tasks = copying.tasks();
-        let flows = match copying.receive_buffer_bytes() {
-            Some(bytes) => {
-                let (by, round_trip) = (LimitKind::Window, case.path.round_trip());
-                Flows::Counted(tasks, Some(Buffer { by, bytes, round_trip, rate: seen.path_rate }))
-            }
-            None => source.flows(case, tasks, seen.path_rate),
-        };
+        let (tasks, window) = (copying.tasks(), copying.receive_buffer_bytes());
+        let flows = source.flows(case, tasks, seen.path_rate, window);
         case.sample(&bounds, &seen.progress, &seen.spent, &flows, &source.ground)
     }
 }

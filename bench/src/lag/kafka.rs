@@ -90,9 +90,7 @@ impl KafkaSource {
         self.ground.restart_counts()?;
         Ok(Workload { topic: name, ..self.workload.clone() })
     }
-}
 
-impl KafkaSource {
     /// A broker confirms a topic before it leads its partitions, and refuses records until then.
     fn wait_for_leaders(&self, session: &Session, topic: &TopicSetup) -> Result<(), SubjectError> {
         let lost = |error| SubjectError::failed("ask the broker for its new topic", error);

@@ -180,12 +180,8 @@ impl Machine {
 
 /// Name and ticks of each thread of a process.
 fn threads(pid: u32) -> BTreeMap<u32, (String, u64)> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks
-        .filter_map(|task| {
-            let stat = Stat::read(&task.path())?;
-            Some((stat.id, (stat.name, stat.user + stat.system)))
-        })
+    Stat::threads(pid)
+        .map(|thread| (thread.id, (thread.name, thread.user + thread.system)))
         .collect()
 }
 

@@ -33,6 +33,12 @@ impl Stat {
         Self::parse(&fs::read_to_string(folder.join("stat")).ok()?)
     }
 
+    /// Of each thread of a process; none when there is no such process.
+    pub(crate) fn threads(process: u32) -> impl Iterator<Item = Self> {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        tasks.filter_map(|task| Self::read(&task.path()))
+    }
+
     /// `number (name) state parent ...`, with times from the fourteenth field on. The name may have blanks and brackets.
     fn parse(line: &str) -> Option<Self> {
         let (head, rest) = line.rsplit_once(')')?;

@@ -4,8 +4,6 @@
 //! looked at again and again, by a thread of its own that ends with the watch. What the whole machine waits for says
 //! less: it counts the write-back that nobody waits for.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -65,9 +63,7 @@ impl Drop for StorageWait {
 }
 
 fn is_waiting(process: u32) -> bool {
-    let folder = Path::new("/proc").join(process.to_string()).join("task");
-    let threads = fs::read_dir(folder).into_iter().flatten().flatten();
-    threads.filter_map(|thread| Stat::read(&thread.path())).any(|stat| stat.uninterruptible)
+    Stat::threads(process).any(|thread| thread.uninterruptible)
 }
 
 #[cfg(test)]
